@@ -38,3 +38,26 @@ def test_more_gpus_than_there_are(distrun: Distrun, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert "ask for 4 GPUs, and it has 1" in told("validate", **asks)[1]
+
+
+def test_gpus_that_nvidia_smi_cannot_list_are_not_taken_for_none(
+    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = distrun.cwd / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho Driver/library version mismatch\necho more\nexit 18\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(distrun.cwd), prepend=os.pathsep)
+    why = "nvidia-smi exited with 18: Driver/library version mismatch; "
+    done = distrun("launch", distrun.write_spec("true"))
+    assert done.returncode == 0
+    assert f"warning: localhost: {why}" in done.stderr
+    assert why in distrun("doctor", distrun.write_spec("true")).stdout
+    asks = distrun.write_spec("true", cluster={"worker": {"count": 2, "gpus": 1}})
+    done = distrun("launch", asks)
+    assert done.returncode == 65
+    assert f"ask for 2 GPUs, and it has 0; {why}" in done.stderr
+    assert why in distrun("validate", asks).stderr
+
+    # A machine without GPUs may have nvidia-smi all the same.
+    program.write_text("#!/bin/sh\necho No devices were found\nexit 6\n")
+    assert "nvidia-smi" not in distrun("launch", distrun.write_spec("true")).stderr

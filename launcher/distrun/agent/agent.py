@@ -266,10 +266,16 @@ class Agent:
         from distrun.agent.probe.forked_call import ForkedCall
 
         def work() -> protocol.Hello:
-            return self._hello(order, folder, facts.gpus())
+            try:
+                return self._hello(order, folder, facts.gpus())
+            except facts.NvidiaSmiError as error:
+                failed = Cause(Code.GPUS_UNKNOWN, status=error.status, text=error.text)
+                return self._hello(order, folder, gpu_failure=failed)
 
         def follow(found: Union[protocol.Message, Cause]) -> None:
-            hello = found if isinstance(found, protocol.Hello) else self._hello(order, folder)
+            hello = self._hello(order, folder, gpu_failure=Cause(Code.GPUS_UNKNOWN))
+            if isinstance(found, protocol.Hello):
+                hello = found
             self._link.report(hello._replace(pid=os.getpid(), at=time.time()))
 
         ForkedCall(self._loop, work, facts.NVIDIA_SMI_SECONDS, follow)
@@ -313,7 +319,11 @@ class Agent:
         self._loop.call_at(self._loop.now() + agent_dir.TOUCH_SECONDS, self._touch)
 
     def _hello(
-        self, order: protocol.Configure, folder: str, gpus: Sequence[int] = ()
+        self,
+        order: protocol.Configure,
+        folder: str,
+        gpus: Sequence[int] = (),
+        gpu_failure: Optional[Cause] = None,
     ) -> protocol.Hello:
         client, own = self._addresses
         return protocol.Hello(
@@ -322,6 +332,7 @@ class Agent:
             python=".".join(str(part) for part in sys.version_info[:3]),
             cores=facts.usable_cores(),
             gpus=list(gpus),
+            gpu_failure=gpu_failure,
             at=time.time(),
             pid_namespace=facts.pid_namespace(),
             environ={

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 
 from distrun.agent.linux import facts
+from distrun.agent.protocol import Cause, Code
 from distrun.errors import InvalidSpecError
 from distrun.plan import place, visible_gpus
 from distrun.spec.model import Spec
 from distrun.spec.nodes import Mapping, Sequence
 from distrun.spec.problems import Mark, Problem, Problems
 from distrun.spec.yamlnodes import parse
+from distrun.words.causes import cause_advice, cause_text
 from distrun.words.formats import format_count
 
 _HINT = "lower `gpus`, or the number of tasks"
@@ -26,26 +28,29 @@ def find_gpu_warnings(spec: Spec, shown: str) -> tuple[Problem, ...]:
     host = spec.local_host
     if host is None:
         return ()
-    if host.gpus is not None:
-        missing = [str(each) for each in host.gpus if each not in facts.gpus()]
-        if missing:
-            which = f"{'GPU' if len(missing) == 1 else 'GPUs'} {', '.join(missing)}"
-            message = f"{host.name} does not have {which}, which the spec lists"
-            hint = "list the indices that nvidia-smi shows"
-            return (_mark(spec.source, shown).problem(message, hint),)
     try:
         asked = sum(each.role.gpus or 0 for each in place(spec) if each.host == host)
     except InvalidSpecError:  # a launch says that the tasks do not fit on the hosts
+        asked = 0
+    if not asked and host.gpus is None:
         return ()
-    if not asked:
-        return ()
-    present = visible_gpus(os.environ, facts.gpus()) if host.gpus is None else host.gpus
-    available = len(present)
+    mark = _mark(spec.source, shown)
+    try:
+        found = facts.gpus()
+    except facts.NvidiaSmiError as error:
+        cause = Cause(Code.GPUS_UNKNOWN, status=error.status, text=error.text)
+        return (mark.problem(f"{host.name}: {cause_text(cause)}", cause_advice(cause) or ""),)
+    missing = [str(each) for each in host.gpus or () if each not in found]
+    if missing:
+        which = f"{'GPU' if len(missing) == 1 else 'GPUs'} {', '.join(missing)}"
+        message = f"{host.name} does not have {which}, which the spec lists"
+        return (mark.problem(message, "list the indices that nvidia-smi shows"),)
+    available = len(visible_gpus(os.environ, found) if host.gpus is None else host.gpus)
     if asked <= available:
         return ()
     wanted = format_count(asked, "GPU")
     message = f"the tasks on {host.name} ask for {wanted}, and it has {available}"
-    return (_mark(spec.source, shown).problem(message, _HINT),)
+    return (mark.problem(message, _HINT),)
 
 
 def _mark(source: str, shown: str) -> Mark:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from distrun.agent.protocol import Cause
 from distrun.frozen import Frozen
 from distrun.plan.freed_memory import MALLOC_SETTINGS
 
@@ -14,6 +15,8 @@ class HostFacts(Frozen, kw_only=True):
     cores: float
     gpus: tuple[str, ...] = ()
     """The GPUs that tasks may use, as in CUDA_VISIBLE_DEVICES."""
+    gpu_failure: Cause | None = None
+    """Why they are not known."""
     python: str
     """The interpreter for scripts if the spec names none."""
     environ: Mapping[str, str]

@@ -37,7 +37,8 @@ def divide_gpus(
     total = sum(count for count in asked.values() if count is not None)
     if total > len(available):
         code = Code.TOO_FEW_GPUS
-        cause = Cause(code, host=host.name, count=total, total=len(available))
+        within = () if facts.gpu_failure is None else (facts.gpu_failure,)
+        cause = Cause(code, host=host.name, count=total, total=len(available), within=within)
         raise InvalidSpecError(cause=cause)
     rest = list(available)
     given: dict[str, list[str]] = {}

@@ -48,6 +48,7 @@ class HostAnswers(Frozen, kw_only=True):
         calls: how many calls it had to make.
         ports: how many ports it holds; 0 if only an evaluator runs there.
         unwritten: why it could not write into folders that hosts are to share.
+        gpu_failure: why its GPUs are not known.
     """
 
     host: str
@@ -58,6 +59,7 @@ class HostAnswers(Frozen, kw_only=True):
     calls: int = 0
     ports: int = 0
     unwritten: tuple[Cause, ...] = ()
+    gpu_failure: Cause | None = None
     inspected: Inspected
 
 
@@ -130,6 +132,9 @@ def _check_host(answers: HostAnswers) -> Iterator[Check]:
     if inspected.failure is not None:
         cause = Cause(Code.INSPECTION_FAILED, within=(inspected.failure,))
         yield Check(host=host, subject=Subject.INSPECTION, grade=Grade.WARNING, cause=cause)
+    if answers.gpu_failure is not None:
+        cause = answers.gpu_failure
+        yield Check(host=host, subject=Subject.GPUS, grade=Grade.WARNING, cause=cause)
     differs = Cause(Code.CLOCK_DIFFERS, seconds=answers.clock_offset)
     is_bad = abs(answers.clock_offset) - answers.clock_tolerance > _CLOCK_LIMIT
     bad = differs if is_bad else None

@@ -226,6 +226,7 @@ class JobHosts:
         return plan.HostFacts(
             cores=hello.cores,
             gpus=plan.visible_gpus(environ, hello.gpus),
+            gpu_failure=hello.gpu_failure,
             python=sys.executable if view.has_python else "python3",
             environ=environ,
             address=address,

@@ -215,6 +215,7 @@ class Probe:
                         calls=sum(len(target.ports) for target in self._targets[host]),
                         ports=self._ports[host],
                         inspected=self._job.inspected[host],
+                        gpu_failure=self._job.hellos[host].gpu_failure,
                         **self._known[host],
                     )
                     for host in self._hosts

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from distrun import plan
 from distrun.agent import protocol
-from distrun.agent.protocol import Cause, Code, Report
+from distrun.agent.protocol import Cause, Code, Report, Subject
 from distrun.errors import DistrunError, HostError, InvalidSpecError
 from distrun.frozen import replace
 from distrun.job import events
@@ -232,14 +232,27 @@ class Round:
         missing = {*self.unreachable, *self.failures, *self.hosts.left_out}
         hosts = [host for host in self.hosts.names if host not in missing]
         if not hosts or not self.hosts.need_probe(hosts):
+            self._tell_gpu_failures(hosts)
             return None
         if not self.hosts.has_preflight:
             self.hosts.emit(events.PreflightSkipped(at=time.time()))
+            self._tell_gpu_failures(hosts)
             return None
         from distrun.supervisor.probe import Probe
 
         trials, newcomers = self._trials(missing), self.hosts.spares
         return Probe(self.hosts, made, hosts, fresh=hosts, newcomers=newcomers, trials=trials)
+
+    def _tell_gpu_failures(self, hosts: Iterable[str]) -> None:
+        """Tell of hosts whose GPUs are not known, where no preflight does."""
+        at, subject, grade = time.time(), Subject.GPUS, Grade.WARNING
+        for host in hosts:
+            cause = self.hosts.hellos[host].gpu_failure
+            if cause is not None:
+                found = events.PreflightFound(
+                    at=at, host=host, subject=subject, grade=grade, cause=cause
+                )
+                self.hosts.emit(found)
 
     def _trials(self, missing: Collection[str]) -> list[plan.TaskPlan]:
         """Return the tasks as spares would run them, to try out the programs there."""

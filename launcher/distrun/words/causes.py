@@ -657,6 +657,10 @@ TEXTS: dict[Code, Words] = {
         f"its clock is {abs(c.seconds):.1f} s {'ahead of' if c.seconds > 0 else 'behind'} this "
         "machine's"
     ),
+    Code.GPUS_UNKNOWN: lambda c: (
+        ("nvidia-smi did not answer" if c.status is None else f"nvidia-smi exited with {c.status}")
+        + f"{_if(c.text, f': {c.text}')}; its GPUs are not known, and tasks get none"
+    ),
     Code.INSPECTION_FAILED: "programs and disks could not be inspected: {inner}",
     Code.DISK_HAS_ROOM: lambda c: (
         f"over {format_bytes(c.count)} free {_DISK_USES.get(c.name, c.name)}"
@@ -705,7 +709,7 @@ TEXTS: dict[Code, Words] = {
         f"the preflight failed: {_at_host(c)}{_more_checks(c.count - 1)}"
     ),
     Code.TOO_FEW_SLOTS: "{count} tasks do not fit on the hosts' {total} slots",
-    Code.TOO_FEW_GPUS: "the tasks on {host} ask for {count} GPUs, and it has {total}",
+    Code.TOO_FEW_GPUS: "the tasks on {host} ask for {count} GPUs, and it has {total}{because}",
     Code.ADDRESS_SHARED: "{tasks_on_hosts} would both be at {addresses}",
     Code.LOOPBACK_IN_CLUSTER: _NOT_THAT_HOST,
     Code.LOOPBACK_OF_HOST: _NOT_THAT_HOST,
@@ -1092,6 +1096,8 @@ ADVICE: dict[Code, Words] = {
     Code.BANDWIDTH_LOW: """all hosts of a group wait for the slowest link: look at its cable, port
         and speed (ethtool), at other traffic, and at which of its networks `address:` names""",
     Code.CLOCK_DIFFERS: "logs are merged by time: set the clocks by NTP (timedatectl, chronyc)",
+    Code.GPUS_UNKNOWN: """run nvidia-smi there. After an upgrade of its driver, restart the host;
+        lines of `dmesg` with NVRM tell of a GPU that has failed""",
     Code.INSPECTION_FAILED: "a file system there may hang: does `df` end?",
     Code.DISK_NEARLY_FULL: "make room on the disk of {path}",
     Code.WORKDIR_UNUSABLE: """create it there, or name one with program.workdir or the host's

@@ -11,6 +11,9 @@ from distrun.agent.linux.regular import LARGEST_SCRIPT, content, numbers, open_r
 from distrun.agent.structs import Struct
 
 NVIDIA_SMI_SECONDS = 20
+_NO_GPU = (6, 9, 12)
+"""Exit codes of nvidia-smi also where there is no GPU: none found, no driver, no library of it."""
+_LONGEST_TEXT = 300
 _BLOCK = 1 << 20
 
 
@@ -122,12 +125,44 @@ def _read_quota(folder: str) -> "tuple[float, float]":
     return limit, period
 
 
+class NvidiaSmiError(OSError):
+    """nvidia-smi has failed: its exit code and what it printed, or None if it did not answer."""
+
+    def __init__(self, status: Optional[int], text: str = "") -> None:
+        super().__init__(text)
+        self.status, self.text = status, text
+
+
 def gpus() -> List[int]:
-    """Indices of this host's NVIDIA GPUs, as nvidia-smi lists them, which may take long."""
+    """Indices of this host's NVIDIA GPUs, as nvidia-smi lists them, which may take long.
+
+    Raises:
+        NvidiaSmiError: it does not list them, though the host seems to have some.
+    """
     try:
-        return [int(word) for word in (ask_nvidia_smi("--query-gpu=index") or "").split()]
+        answer = ask_nvidia_smi("--query-gpu=index")
+        return [int(word) for word in answer.split()]
     except ValueError:
-        return []
+        raise NvidiaSmiError(0, _first_line(answer.strip().encode())) from None
+    except NvidiaSmiError as error:
+        if error.status in _NO_GPU and not _has_nvidia_device():
+            return []
+        raise
+
+
+def _first_line(said: bytes) -> str:
+    return said.partition(b"\n")[0][:_LONGEST_TEXT].decode("utf-8", "replace")
+
+
+def _has_nvidia_device() -> bool:
+    """Whether the PCI bus has a display controller of NVIDIA, with or without a driver."""
+    import glob
+
+    for folder in glob.glob("/sys/bus/pci/devices/*"):
+        vendor, kind = (content(f"{folder}/{name}") for name in ("vendor", "class"))
+        if vendor.startswith(b"0x10de") and kind.startswith(b"0x03"):
+            return True
+    return False
 
 
 def find_nvidia_smi() -> Optional[str]:
@@ -141,11 +176,14 @@ def find_program(name: str, folders: Sequence[str]) -> Optional[str]:
     return next((each for each in paths if os.access(each, os.X_OK) and os.path.isfile(each)), None)
 
 
-def ask_nvidia_smi(query: str, *form: str) -> Optional[str]:
-    """The answer of nvidia-smi, as lines of values; None if there is none. May block for 20 s."""
+def ask_nvidia_smi(query: str, *form: str) -> str:
+    """The answer of nvidia-smi, as lines of values; empty if this host has no such program.
+
+    May block for 20 s. Raises NvidiaSmiError.
+    """
     program = find_nvidia_smi()
     if program is None:
-        return None
+        return ""
     import subprocess
 
     command = [program, query, "--format=" + ",".join(("csv", "noheader", *form))]
@@ -153,6 +191,11 @@ def ask_nvidia_smi(query: str, *form: str) -> Optional[str]:
         answer = subprocess.run(
             command, capture_output=True, timeout=NVIDIA_SMI_SECONDS, check=True
         )
-    except (OSError, subprocess.SubprocessError):
-        return None
+    except subprocess.CalledProcessError as error:
+        said = error.stdout.strip() or error.stderr.strip()
+        raise NvidiaSmiError(error.returncode, _first_line(said)) from None
+    except subprocess.TimeoutExpired:
+        raise NvidiaSmiError(None) from None
+    except OSError as error:
+        raise NvidiaSmiError(126, os.strerror(error.errno or 0)) from error
     return answer.stdout.decode("utf-8", "replace")

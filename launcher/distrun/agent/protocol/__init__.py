@@ -229,6 +229,8 @@ class Hello(Report):
     """The path of the program's files on this host, once they have been sent."""
     libc: str = ""
     """The C library of its programs, see :func:`distrun.agent.linux.facts.libc`."""
+    gpu_failure: Optional[Cause] = None
+    """Why its GPUs are not known."""
 
 
 class Reattached(Report):

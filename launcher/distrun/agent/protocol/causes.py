@@ -120,6 +120,7 @@ class Code(StrEnum):
     BANDWIDTH_UNKNOWN = "bandwidth_unknown"
     CLOCK_AGREES = "clock_agrees"
     CLOCK_DIFFERS = "clock_differs"  # seconds: below 0 if the host's clock is behind
+    GPUS_UNKNOWN = "gpus_unknown"  # status, text: of nvidia-smi; neither: it did not answer
     INSPECTION_FAILED = "inspection_failed"  # within: why
     DISK_HAS_ROOM = "disk_has_room"  # count: at least so many bytes; name: workdir, logs or record
     DISK_NEARLY_FULL = "disk_nearly_full"  # count: bytes free; name as above; path
@@ -151,7 +152,7 @@ class Code(StrEnum):
 
     # Decided by the plan.
     TOO_FEW_SLOTS = "too_few_slots"  # count: of tasks, total: of slots
-    TOO_FEW_GPUS = "too_few_gpus"  # host, count: that its tasks ask for, total: that it has
+    TOO_FEW_GPUS = "too_few_gpus"  # host, count: that its tasks ask for, total: that it has; within
     ADDRESS_SHARED = "address_shared"  # tasks, hosts: one for each task; addresses: the one
     LOOPBACK_IN_CLUSTER = "loopback_in_cluster"  # tasks, hosts, addresses: one of each
     LOOPBACK_OF_HOST = "loopback_of_host"  # tasks, hosts, addresses: one of each
@@ -416,6 +417,7 @@ class Subject(StrEnum):
     NETWORK = "network"
     BANDWIDTH = "bandwidth"
     CLOCK = "clock"
+    GPUS = "gpus"
     INSPECTION = "inspection"
     DISK = "disk"
     WORKDIR = "workdir"

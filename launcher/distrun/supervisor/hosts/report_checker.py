@@ -91,7 +91,7 @@ _AGENT_CODES = frozenset(
     probe_not_started probe_timed_out probe_died no_route port_not_listening
     connection_refused connection_timed_out connection_failed name_not_resolved
     folder_not_shared folder_not_usable
-    greeting_missing greeting_different script_not_read interpreter_failed uncoded
+    gpus_unknown greeting_missing greeting_different script_not_read interpreter_failed uncoded
     """.split()  # noqa: SIM905 - a table of words
 )
 """The codes that agents make. What distrun itself says, and what it advises, has other codes."""
