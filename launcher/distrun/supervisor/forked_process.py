@@ -148,9 +148,11 @@ def _reset_descriptors(stream: int | None, kept: Collection[int]) -> None:
             with contextlib.suppress(OSError):
                 os.close(int(name))
     _parents_streams.extend((sys.stdin, sys.stdout, sys.stderr))
-    sys.stdin = open(0, closefd=False)  # noqa: SIM115
-    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = open(  # noqa: SIM115
+        2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False
+    )
 
 
 def set_token(token: str) -> None:
