@@ -22,7 +22,6 @@ from distrun.job.chosen_logs import check_choice, chosen_tasks
 from distrun.job.folder import JobFolder, JobStore
 from distrun.job.history import HistoryReader
 from distrun.redaction.redactor import Redactor, secret_values
-from distrun.report.page import Report, render
 from distrun.report.server import LivePage, PageServer
 
 _POLL_SECONDS = 3600.0
@@ -129,6 +128,8 @@ def make_page(
 
     `tasks` are named as with `-t`.
     """
+    from distrun.report.page import Report, render
+
     console.require("a report", "jinja2")
     if tasks:
         names = list(folder.state().tasks)

@@ -19,7 +19,6 @@ from distrun.job.json_output import progress_json
 from distrun.job.timing import Phase, first_time
 from distrun.redaction.redactor import Redactor, secret_values
 from distrun.report import plots
-from distrun.report.page import date, template, versions
 from distrun.report.series import COUNTS, RATE, STEP, Panel, Point, metric_title, metrics, points
 from distrun.spec.regular_file import read_regular_file
 
@@ -272,6 +271,8 @@ def _panel(
 
 def render(runs: Sequence[Run], tables: Mapping[str, Sequence[tuple[str, Sequence[str]]]]) -> str:
     """Return the page. `tables`: rows of a name and a value for each job, by the table's title."""
+    from distrun.report.page import date, template, versions  # slow: `compare` may need no page
+
     return template("compare.html").render(
         jobs=[run.id for run in runs],
         tables=tables,
