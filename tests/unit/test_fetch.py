@@ -130,7 +130,7 @@ class Sent(list[Any]):
 
     @property
     def channel(self) -> Any:
-        return SimpleNamespace(send=self.append, flush=int, pending=False, broken=False)
+        return SimpleNamespace(send=self.append, flush=int, drain=int, pending=False, broken=False)
 
 
 def test_a_host_lists_what_was_written_and_sends_a_file_that_grows_as_far_as_it_was_listed(

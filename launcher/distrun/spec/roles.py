@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
 from distrun.frozen import replace
@@ -150,8 +151,6 @@ class _Checker:
         return path[::-1]
 
     def _has_cycle(self) -> bool:
-        from graphlib import CycleError, TopologicalSorter  # few commands read roles
-
         try:
             TopologicalSorter({role: one.after for role, one in self._roles.items()}).prepare()
         except CycleError:

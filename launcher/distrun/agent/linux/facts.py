@@ -14,6 +14,7 @@ NVIDIA_SMI_SECONDS = 20
 _NO_GPU = (6, 9, 12)
 """Exit codes of nvidia-smi also where there is no GPU: none found, no driver, no library of it."""
 _LONGEST_TEXT = 300
+_PCI_DEVICES = "/sys/bus/pci/devices"
 _BLOCK = 1 << 20
 
 
@@ -156,10 +157,12 @@ def _first_line(said: bytes) -> str:
 
 def _has_nvidia_device() -> bool:
     """Whether the PCI bus has a display controller of NVIDIA, with or without a driver."""
-    import glob
-
-    for folder in glob.glob("/sys/bus/pci/devices/*"):
-        vendor, kind = (content(f"{folder}/{name}") for name in ("vendor", "class"))
+    try:
+        devices = os.listdir(_PCI_DEVICES)
+    except OSError:
+        return False
+    for device in devices:
+        vendor, kind = (content(f"{_PCI_DEVICES}/{device}/{name}") for name in ("vendor", "class"))
         if vendor.startswith(b"0x10de") and kind.startswith(b"0x03"):
             return True
     return False
