@@ -118,3 +118,18 @@ def test_nothing_waits_without_end_and_what_does_not_die_is_named(distrun: Distr
         assert '"JobEnded"' in events
         assert named["whole"] in distrun("events", jobs["whole"]).stdout
     client.wait(SOON)
+
+
+def test_a_job_that_waits_for_what_a_task_has_left_says_so(distrun: Distrun) -> None:
+    exits = distrun.home / "exits"
+    child = distrun.home / "child"
+    script = f"sleep 600 & echo $! > '{child}'; until [ -e '{exits}' ]; do sleep 0.1; done"
+    with freezer() as freeze:
+        job = distrun.detached(script, cluster={"worker": 1}, timeouts={"grace": "100ms"})
+        wait_until(lambda: child.exists() and child.read_text())
+        freeze(int(child.read_text()))
+        exits.touch()
+        words = "ago, but processes that it started do not die, not even by SIGKILL; `ps"
+        wait_until(lambda: words in distrun("status", job).stdout)
+        assert distrun("wait", job, "--timeout", "100ms").returncode == 124
+    assert distrun("wait", job).returncode == 0

@@ -17,8 +17,11 @@ from distrun.words.verdicts import evidence_lines, replacement_text, verdict_lin
 if TYPE_CHECKING:
     from distrun.agent.protocol.causes import Cause
     from distrun.job.job import Job
+    from distrun.lifecycle.state import TaskState
 
 _MOST_REPLACEMENTS = 3
+_LATE = 5.0
+"""Seconds: what a task has left takes no longer to end after SIGKILL."""
 
 
 def job_notes(job: Job, *, has_times: bool = True) -> list[str]:
@@ -96,6 +99,13 @@ def _notes_while_running(job: Job) -> list[str]:
         if incident.refusal is not None
     ]
     notes += [
+        _unended(task)
+        for task in job.state.tasks.values()
+        if task.exited_at is not None
+        and not task.has_ended
+        and time.time() - task.exited_at > job.state.timeouts.grace + _LATE
+    ]
+    notes += [
         _lost_link(host.name, host.link_lost, host.link_lost_at or 0.0)
         for host in job.state.hosts.values()
         if host.link_lost is not None
@@ -119,6 +129,15 @@ def _notes_on_hosts(job: Job) -> list[str]:
     words = {"in use": "hosts in use", "spare": "spare hosts"}
     found = [f"{words[each]}: {format_names(names[each])}" for each in words if each in names]
     return notes + (["; ".join(found)] if found else [])
+
+
+def _unended(task: TaskState) -> str:
+    since = format_duration(time.time() - (task.exited_at or 0.0))
+    return (
+        f"{task.name} exited {since} ago, but processes that it started do not die, not even by "
+        f"SIGKILL; `ps -o pid,user,stat,wchan:20,args -s {task.pid}` on {task.host} shows those of "
+        "its session"
+    )
 
 
 def _lost_link(host: str, cause: Cause, since: float) -> str:
