@@ -155,6 +155,16 @@ fault h3 -> nothing
 = undecided
 fault localhost -> stop worker:0 evaluator:0
 
+# a code of an evaluator that was to move to another host ends its restart, and no job
+mwm worker:2 evaluator | rooms evaluator:0@h2 max=3 never_on=7
+fault h2
+evaluator:0 exit 7 unasked
+= undecided
+evaluator:0 end
+= tasks worker:0=running evaluator:0=failed
+worker:0 worker:1 gone 0 ->+ finish
+= succeeded 0 task
+
 # a host that is lost before anything is planned ends the job
 mwm worker | created
 lost h2 -> finish

@@ -74,19 +74,25 @@ def on_exit_before_restart(state: JobState, task: TaskState, at: float) -> Trans
     A task that has finished does not restart.
     """
     if state.has_finished(task):
-        if not state.undone:
-            return _succeed_if_done(state)
-        leader = state.leader
-        if leader is None or leader.name != task.name:
-            return restarts.leave_restart(state, task), []
-        return end_job(state, _failure_without_leader(state, leader))
+        return _on_finish_before_restart(state, task)
     incident = state.incident_of(task)
     if incident is not None and (incident.refusal or incident.cause.code is Code.HOST_LOST):
         return state, []  # it may have failed only because it lost its peers there
     failed = task.has_failed_exit and not task.stopped_by_us
     if not failed or task.exit_status not in state.policy_of(task).never_on:
         return state, []
+    if incident is not None and not state.needs(task):
+        return restarts.leave_restart(state, task)
     return _end_by(state, restarts.decide(state, task, exit_cause(state, task)), at, KILL_GRACE)
+
+
+def _on_finish_before_restart(state: JobState, task: TaskState) -> Transition:
+    if not state.undone:
+        return _succeed_if_done(state)
+    leader = state.leader
+    if leader is None or leader.name != task.name:
+        return restarts.leave_restart(state, task)
+    return end_job(state, _failure_without_leader(state, leader))
 
 
 def settle_incidents(state: JobState) -> Transition:

@@ -283,13 +283,15 @@ def on_attempt_ended(state: JobState, task: TaskState) -> JobState:
     return state.with_incident(replace(incident, attempts_left=incident.attempts_left - 1))
 
 
-def leave_restart(state: JobState, task: TaskState) -> JobState:
-    """Have the others of its group restart without a task that has finished meanwhile."""
+def leave_restart(state: JobState, task: TaskState) -> Transition:
+    """Have the others of its group, if there are any, restart without this task."""
     state = on_attempt_ended(state, task)
     incident = state.incidents[task.restart or 0]
     left = tuple(name for name in incident.tasks if name != task.name)
+    if not left:
+        return cancel_incidents(state, {incident.number})
     state = state.with_tasks([replace(task, restart=None)])
-    return state.with_incident(replace(incident, tasks=left))
+    return state.with_incident(replace(incident, tasks=left)), []
 
 
 def cancel_incidents(state: JobState, numbers: set[int]) -> Transition:
