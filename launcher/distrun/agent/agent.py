@@ -273,9 +273,10 @@ class Agent:
                 return self._hello(order, folder, gpu_failure=failed)
 
         def follow(found: Union[protocol.Message, Cause]) -> None:
-            hello = self._hello(order, folder, gpu_failure=Cause(Code.GPUS_UNKNOWN))
             if isinstance(found, protocol.Hello):
                 hello = found
+            else:
+                hello = self._hello(order, folder, gpu_failure=Cause(Code.GPUS_UNKNOWN))
             self._link.report(hello._replace(pid=os.getpid(), at=time.time()))
 
         ForkedCall(self._loop, work, facts.NVIDIA_SMI_SECONDS, follow)
