@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -133,3 +134,16 @@ def test_a_job_that_waits_for_what_a_task_has_left_says_so(distrun: Distrun) -> 
         wait_until(lambda: words in distrun("status", job).stdout)
         assert distrun("wait", job, "--timeout", "100ms").returncode == 124
     assert distrun("wait", job).returncode == 0
+
+
+def test_what_a_stop_leaves_is_not_told_as_undying_while_it_has_time(distrun: Distrun) -> None:
+    exits = distrun.home / "exits"
+    leftover = f"""sh -c 'trap "" TERM; until [ -e "{exits}" ]; do sleep 0.1; done' & """
+    script = leftover + "trap 'exit 0' TERM; while :; do sleep 0.1; done"
+    job = distrun.detached(script, cluster={"worker": 1}, timeouts={"grace": "100ms"})
+    kill = distrun.start("kill", job, "--grace", "1m", stderr=-1, text=True)
+    exited = wait_until(lambda: distrun.status(job)["tasks"][0].get("exited_at"))
+    wait_until(lambda: time.time() > exited + 6)  # grace, and five seconds
+    assert "do not die" not in distrun("status", job).stdout
+    exits.touch()
+    kill.communicate(timeout=SOON)

@@ -103,6 +103,8 @@ def _notes_while_running(job: Job) -> list[str]:
         for task in job.state.tasks.values()
         if task.exited_at is not None
         and not task.has_ended
+        # What a stop leaves has the grace of `kill --grace`; `kill` names what does not die.
+        and not (task.stopped_by_us and job.state.outcome is not None)
         and time.time() - task.exited_at > job.state.timeouts.grace + _LATE
     ]
     notes += [
