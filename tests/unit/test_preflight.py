@@ -16,10 +16,12 @@ from typing import Any
 
 import pytest
 
+from distrun.agent.linux import processes
 from distrun.agent.linux.facts import Facts
 from distrun.agent.loop import Loop
 from distrun.agent.probe import dialer, marks
 from distrun.agent.probe.listener import Listener
+from distrun.agent.probe.probe import Probe
 from distrun.agent.protocol import Cause, Code, Hello, HoldPorts, PortsHeld, PortsRefused
 from distrun.agent.protocol import probe_messages as probe
 from distrun.agent.protocol.causes import Subject
@@ -33,6 +35,7 @@ from distrun.supervisor.probe import dialled_by
 from distrun.supervisor.round import Round
 from distrun.words.causes import cause_advice, cause_text
 from harness.values import not_none
+from harness.waiting import wait_until
 
 from .plans import role, spec_of
 
@@ -254,6 +257,27 @@ def test_a_folder_that_another_host_has_just_made_is_looked_for_again(tmp_path: 
     timer.join()
     marks.remove(order)
     assert not (tmp_path / "disk" / "mark").exists()
+
+
+def test_a_host_that_ends_while_it_writes_its_file_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing, may_write = (tmp_path / name for name in ("writing", "may write"))
+    write = marks.write
+
+    def write_late(order: probe.Listen) -> list[Cause]:
+        writing.touch()
+        wait_until(may_write.exists)
+        return write(order)
+
+    monkeypatch.setattr(marks, "write", write_late)
+    agents = Probe(Loop(), PortHolder(), lambda _: None)
+    agents.execute(probe.Listen("", "mark", [str(tmp_path)]), "")
+    wait_until(writing.exists)
+    agents.remove_marks()
+    may_write.touch()
+    wait_until(lambda: not processes.reap())
+    assert not (tmp_path / "mark").exists()
 
 
 # The first round ----------------------------------------------------------------------------------

@@ -76,6 +76,7 @@ class ForkedCall:
         if self._reader is not None:
             self._loop.unwatch(self._reader)
             os.close(self._reader)
+            self._reader = None
         if self._process is None:
             return
         found = list(processes.tree(self._process.pid))

@@ -29,6 +29,8 @@ class Probe:
         self._listener = Listener(loop)
         self._marked: Optional[probe_messages.Listen] = None
         """The order by which this host has written files that are to be removed."""
+        self._writer: Optional[ForkedCall] = None
+        """The child that writes them, or has done so."""
 
     def execute(self, order: Order, log_dir: str) -> None:
         """Execute one order. `log_dir`: the folder of the tasks' logs."""
@@ -41,7 +43,7 @@ class Probe:
                 return
             self.remove_marks()
             self._marked = order
-            self._fork(
+            self._writer = self._fork(
                 lambda: listening._replace(unwritten=marks.write(order)),
                 marks.LONGEST_WAIT,
                 lambda cause: listening._replace(
@@ -86,17 +88,19 @@ class Probe:
 
     def remove_marks(self) -> None:
         """Remove the files that this host has written if nothing else has: the agent ends."""
+        if self._writer is not None:
+            self._writer.close()  # else it could write them later
         if self._marked is not None:
             marks.remove(self._marked)
             self._marked = None
 
     def _fork(
         self, work: Callable[[], Report], seconds: float, failed: Callable[[Cause], Report]
-    ) -> None:
+    ) -> ForkedCall:
         def follow(found: Union[Message, Cause]) -> None:
             if isinstance(found, Cause):
                 self._report(failed(found))
             elif isinstance(found, Report):
                 self._report(found)
 
-        ForkedCall(self._loop, work, seconds + _LATENESS, follow)
+        return ForkedCall(self._loop, work, seconds + _LATENESS, follow)
