@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from functools import partial
 from typing import Callable, NoReturn, Optional, Union
 
@@ -17,6 +18,8 @@ from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code, Message, Report
 from distrun.agent.protocol.channel import ProtocolError, decode, encode_body
 from distrun.agent.tasks import program
+
+_INTERVAL = 0.01
 
 
 class ForkedCall:
@@ -70,8 +73,11 @@ class ForkedCall:
         self.close()
         self._follow(found)
 
-    def close(self) -> None:
-        """Kill the child if it is still running. Nothing follows any more."""
+    def close(self, patience: float = 0.0) -> None:
+        """Kill the child if it is still running. Nothing follows any more.
+
+        `patience`: seconds to wait for its end, which is late where a disk is slow.
+        """
         self._deadline.cancel()
         if self._reader is not None:
             self._loop.unwatch(self._reader)
@@ -83,6 +89,10 @@ class ForkedCall:
         if found and found[0].started == self._process.started:
             for process in found:
                 processes.send(process, signal.SIGKILL)
+            due = time.monotonic() + patience
+            with contextlib.suppress(ChildProcessError):
+                while time.monotonic() < due and not os.waitpid(self._process.pid, os.WNOHANG)[0]:
+                    time.sleep(_INTERVAL)
 
 
 def _run(work: Callable[[], Report], writer: int, agent: int) -> NoReturn:
