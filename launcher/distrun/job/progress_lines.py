@@ -13,7 +13,7 @@ import re
 _FLAGS = re.ASCII | re.IGNORECASE
 HINT = re.compile(
     r"\d(?:[\s/,|:\])]|epoch).{0,400}(?:loss|acc|ppl)|(?:loss|acc|ppl).{0,400}(?:epoch|step)"
-    r"|(?:epoch|step|iter|iteration|batch)[\s:=#\[(]{0,8}\d",
+    r"|(?:epoch|step|iter|iteration|batch)['\"]?[\s:=#\[(]{0,8}\d",
     _FLAGS,
 )
 """Each form has this. To search for it is faster."""
@@ -21,10 +21,12 @@ _MOST_CHARACTERS = 512
 _MOST_FORMS = 32
 _NUMBER = r"[-+]?\d{1,20}(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?"
 _ANY_NUMBER = re.compile(rf"{_NUMBER}|\b(?:nan|inf)\b", _FLAGS)
-_TOTAL = r"(?:\s?(?:/|\bof\b)\s{0,8}(?P<total>\d{1,15}))?"
-_BETWEEN = r"['\"]?(?:\(train\))?[\s:=#\[(|]{0,8}['\"]?"
+_WHOLE = r"\d{1,3}(?:,\d{3}){1,4}(?![\d,])|\d{1,15}"
+_TOTAL = rf"(?:\s?(?:/|\bof\b)\s{{0,8}}(?P<total>{_WHOLE}))?"
+_WRAPPED = r"(?:(?:tf\.)?tensor\(|np\.\w{1,8}\(|\[)?"
+_BETWEEN = rf"['\"]?(?:\(train\))?[\s:=#\[(|]{{0,8}}['\"]?{_WRAPPED}"
 _EPOCH = re.compile(
-    rf"(?<![a-z_])epoch{_BETWEEN}(?P<count>\d{{1,9}})(?:\.\d{{1,9}})?{_TOTAL}", _FLAGS
+    rf"(?<![a-z_])epoch{_BETWEEN}(?P<count>{_WHOLE})(?:\.\d{{1,9}})?{_TOTAL}", _FLAGS
 )
 _NUMBERED_EPOCH = re.compile(r"(?<![\w.])(?P<count>\d{1,9})epoch\b(?P<total>)", _FLAGS)
 _NUMBERED_STEP = re.compile(r"\d-(?P<count>\d{1,9})batch\b(?P<total>)", _FLAGS)
@@ -32,8 +34,8 @@ _NUMBERED_STEP = re.compile(r"\d-(?P<count>\d{1,9})batch\b(?P<total>)", _FLAGS)
 _RATES = {"LR", "LEARNING_RATE"}
 """A table of learning rates has epochs and steps, too."""
 _STEP = re.compile(
-    rf"(?<![a-z/])(?:global[_ ])?(?:step|iter|iteration|batch){_BETWEEN}"
-    rf"(?P<count>\d{{1,15}}){_TOTAL}",
+    rf"(?<![a-z/])(?:global[_ ])?(?:step|iters?|iteration|batch){_BETWEEN}"
+    rf"(?P<count>{_WHOLE}){_TOTAL}",
     _FLAGS,
 )
 _FRACTION = re.compile(r"epoch['\"]?[\s:=]{1,3}['\"]?\d{1,9}(\.\d{1,9})", _FLAGS)
@@ -50,26 +52,31 @@ _AFTER_EPOCH = re.compile(
 _PAIR = re.compile(r"\A\s{0,3}\[(\d{1,6})(?:,\s{1,8}|/(\d{1,6})\]\s?\[)(\d{1,9})(?:/(\d{1,9}))?\]")
 """`[2,  4000] loss: 1.3` and `[2/25][400/782] Loss_D: 1.3`, as in PyTorch's tutorials."""
 _AT_STEP = re.compile(
-    rf"(?P<name>loss|accuracy)\b.{{0,40}}?\bat (?:step|epoch|iteration) \d{{1,15}}\s?[:=]\s?"
-    rf"(?P<value>{_NUMBER}|nan|inf)(?![\w/:])",
+    rf"(?P<name>loss|accuracy|error)\b.{{0,40}}?\b(?:at|for) (?:step|epoch|iteration|batch) "
+    rf"\d{{1,15}}\s?(?:[:=]|is)\s{{0,6}}(?P<value>{_NUMBER}|nan|inf)(?![\w/:])",
     _FLAGS,
 )
 _METRIC = re.compile(
     r"(?<![\w@])(?:(?:mean|avg|average|running|total)[ _])?"
     r"(?P<name>(?:(?:train|training|val|valid|validation|test|eval)[ _])?[\w-]{0,24}?"
-    r"(?:loss|acc|accuracy|auc|mae|mse|rmse|ppl|perplexity|f1|lr|learning_rate)(?:@\d|_[dg]\b)?)"
-    rf"['\"]?\s{{0,4}}[:=|]?\s{{0,6}}(?:(?:tf\.)?tensor\(|np\.float\d\d\(|['\"])?"
+    r"(?:loss|acc|accuracy|auc|mae|mse|rmse|ppl|perplexity|f1|lr|learning_rate"
+    r"|cost|elbo|reward|_error|_return)"
+    r"(?:@\d|_(?!scale)[a-z]{1,12}\b| (?!scale)[a-z]{1,12}(?=\s?[:=]))?)"
+    rf"['\"]?\s{{0,4}}(?:[:=|]|is\b)?\s{{0,6}}(?:{_WRAPPED}|['\"])"
     rf"(?P<value>{_NUMBER}|nan|inf)(?![\w/:])",
     _FLAGS,
 )
-_RATE = r"(?:it|step|batch|example|sample|image)\w{0,3}/s\w{0,5}"
+_RATE = r"(?:it|step|batch|example|sample|image|img)\w{0,3}/s\w{0,5}(?: per \w{1,8})?"
 _BARE = re.compile(
-    r"(?P<logger>.{0,80}[\]:|-]\s{1,4}|time (?:taken )?for )?[\[(|\s]{0,3}(?:global[_ ])?"
+    r"(?P<logger>.{0,80}[\]:|-]\s{1,4}|time (?:taken )?for |end of )?"
+    r"[\[(|\s]{0,3}(?:global[_ ]|training )?"
     r"(?:epoch|step|iter|iteration|batch)[\s:=#\[(]{0,8}\d{1,15}"
     r"(?P<total>\s?(?:/|\bof\b)\s?\d{1,15})?[\])]{0,2}"
     r"(?P<rest>[\s,|\[(]{0,4}(?:step|iter|batch)[\s:=#]{0,4}\d{1,15}(?:/\d{1,15})?[\])]?"
-    r"|[\s,(]{0,3}(?:(?:(?:per-step )?time|took|in|is)[\s:=]{1,3}|\()[\d.:]{1,12}\s?\w{0,7}\)?"
-    rf"|(?:[\s,|]{{1,4}}(?:{_RATE}[:=\s]{{1,4}}[\d.]{{1,12}}|[\d.]{{1,12}}\s?{_RATE}"
+    r"| done \(global step: \d{1,15}\)"
+    r"|[\s,(]{0,3}(?:(?:(?:per-step )?time(?: taken)?|took|in|is)[\s:=]{1,3}|\()"
+    r"[\d.:]{1,12}\s?\w{0,7}\)?"
+    rf"|(?:[\s,:|]{{1,4}}(?:{_RATE}[:=\s]{{1,4}}[\d.]{{1,12}}|[\d.]{{1,12}}\s?{_RATE}"
     r"|eta[:=\s]{1,3}[\d:.]{1,12}s?|output\s?:)){1,3})?"
     r"\s{0,3}\Z",
     _FLAGS,
@@ -97,7 +104,8 @@ def read_values(line: str) -> dict[str, str] | None:
     None if it does not look like progress.
     """
     line = line[:_MOST_CHARACTERS]
-    if _OF_TEST.match(line):
+    of_test = _OF_TEST.match(line)
+    if of_test and not _EPOCH.match(line):
         return None
     metrics: dict[str, str] = {}
     for found in (*_METRIC.finditer(line), *_AT_STEP.finditer(line)):
@@ -105,20 +113,24 @@ def read_values(line: str) -> dict[str, str] | None:
     pair = _PAIR.match(line)
     keys = ("EPOCH", "EPOCHS", "STEP", "STEPS")
     values = {k: v for k, v in zip(keys, pair.groups() if pair else (), strict=False) if v}
+    taken = -1  # the epoch's place: `Epoch: [3/90][ 10/391]`
     for key, forms in (
         ("EPOCH", (_EPOCH, _NUMBERED_EPOCH)),
-        ("STEP", (_STEP, _AFTER_EPOCH, _COUNTS, _NUMBERED_STEP)),
+        ("STEP", () if of_test else (_STEP, _AFTER_EPOCH, _COUNTS, _NUMBERED_STEP)),
     ):
-        count = next(filter(None, (form.search(line) for form in forms)), None)
+        found = (match for form in forms for match in form.finditer(line))
+        count = next((match for match in found if match.start("count") != taken), None)
         if count is not None and key not in values:
-            values[key] = count["count"]
+            taken = count.start("count")
+            values[key] = count["count"].replace(",", "")
             if count["total"]:
-                values[f"{key}S"] = count["total"]
+                values[f"{key}S"] = count["total"].replace(",", "")
     bare = _BARE.match(line) if metrics.keys() <= _RATES else None
     if bare is not None and _OTHER_WORK.search(bare["logger"] or ""):
         return None
     is_told = bare is None or any(map(bare.group, ("logger", "total", "rest")))
-    is_told = is_told and bool(bare or metrics.keys() - _RATES)
+    has_both = {"EPOCH", "STEP"} <= values.keys() and not _OTHER_WORK.search(line)
+    is_told = is_told and bool(bare or metrics.keys() - _RATES or (has_both and not metrics))
     return {**metrics, **values} if values and is_told else None
 
 
