@@ -63,7 +63,7 @@ OTHERS = (
     "give each", "save the file", "write the whole path", "use another name", "write NAME: value",
     "write the address by which other hosts reach localhost", "write the keys out",
     "correct the path", "ports are 1 to 65535", "no spec needs that", "at most 100 are allowed",
-    "name fewer", "write the value without a tag",
+    "name fewer", "write the value without a tag", "write its roles here",
 )  # fmt: skip
 MAY_FOLLOW = (
     # other problems, which the first one hid
@@ -168,13 +168,17 @@ def _added(text: str, place: Place, match: re.Match[str]) -> str:
 
 FORMS: tuple[tuple[str, Follow], ...] = (
     (r"did you mean '(.+)'\?", lambda _, place, match: place.replace(match[1])),
+    (
+        r"did you mean '(.+)' with args: (\[.*\])\?",
+        lambda _, place, match: put(place.replace(match[1]), "program.args", match[2]),
+    ),
     (r"did you mean ([a-z_.]+)\?", _moved),
     (r"write it as ([a-z_.]+)", _moved),
     (r"add '(\w+): (.+?)'( to cluster)?(?:, or .*)?", _added),
     (r"write (\[.*\]|\{.*\})", _written),
     (r"write '\w+: (.+?)'(?:, or .*)?", _written),
     (r"write (\d+) without quotes", _written),
-    (r"write (off|always|failure|chief|\d+-\d+|\d+)", _written),
+    (r"write (off|always|failure|chief|true|false|\d+-\d+|\d+m?s?)", _written),
     (r"write (\[[\d-]+\]) or .*", _written),
     (r"(?:give it a unit): (\S+)", _written),
     (

@@ -68,6 +68,8 @@ def _judge_module(spec: Spec, target: Target) -> list[Problem]:
         where = f"neither in {target.folder}, nor in {python}"
         message = f"there is no module {target.module!r}: {where}"
         hint = "correct the name, or write the folder that has it in program.workdir"
+        if target.module.endswith(".py"):
+            hint = f"write {target.module.removesuffix('.py')}"
         return [Mark("program.module").problem(message, hint, is_certain=True)]
     return unchecked
 

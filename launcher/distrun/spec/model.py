@@ -339,8 +339,19 @@ def _result_problem(text: str) -> str | None:
     return "leads out of the working folder; write a path below it" if is_outside else None
 
 
+_MODULE_NAME = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
+
+
+def _module_problem(name: str) -> str | None:
+    if re.fullmatch(_MODULE_NAME, name):
+        return None
+    dotted = name.removesuffix(".py").strip("./").replace("/", ".")
+    hint = f"; write {dotted}" if re.fullmatch(_MODULE_NAME, dotted) else ""
+    return f"must be a module's name such as trainer.main, not {quoted(name)}{hint}"
+
+
 _MODULE = Text(
-    expected="a module's name such as trainer.main", pattern=r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
+    expected="a module's name such as trainer.main", pattern=_MODULE_NAME, check=_module_problem
 )
 _COMMAND = ListOf(
     item=VERBATIM, expected="a list of texts", least=1, noun="word", text_hint=command_hint
@@ -569,12 +580,19 @@ NO_RESTARTS = RestartSpec(max=0)
 """The meaning of a spec without the section `restart`."""
 
 
+def _addresses_hint(text: str) -> str:
+    """The list to write instead of addresses in one text; empty if unclear."""
+    addresses = re.split(r"[,;\s]+", text.strip(",; \t"))
+    return "" if any(map(address_problem, addresses)) else f"write {flow_style(addresses)}"
+
+
 _ADDRESSES = ListOf(
     item=Text(expected="host:port", check=address_problem, pattern=ADDRESS_PATTERN),
     expected="a list of addresses such as [localhost:12345]",
     least=1,
     most=MAX_TASKS,
     noun="address",
+    text_hint=_addresses_hint,
 )
 
 
@@ -684,9 +702,16 @@ def _is_custom(node: Node) -> bool:
     )
 
 
+_OF_TF_CONFIG = {
+    "master": "write chief",
+    "cluster": "write its roles here, without this key",
+    "task": "remove it: distrun gives each task its own",
+}
+
+
 def _role_hint(name: str) -> str:
-    if name == "master":
-        return "write chief"
+    if name in _OF_TF_CONFIG:
+        return _OF_TF_CONFIG[name]
     if nearest(name, list(Role)):
         return ""
     return "a role of your own needs a program: {count: 1, script: serve.py}"
@@ -902,7 +927,7 @@ class Spec(Frozen, kw_only=True):
         examples=({"worker": 2},),
         help="The tasks, by role. Each role is a count, a list of addresses, or a mapping.")
     roles: tuple[RoleSpec, ...]
-    workers: Workers | None = key(one_of(Workers), None,
+    workers: Workers | None = key(one_of(Workers, other_hint="write it as cluster.worker"), None,
         "`coordinated`; `independent` without a chief, and with `success: worker0`",
         examples=("independent", "coordinated"),
         help="What the workers of parameter_server do. `coordinated`: they are servers that "

@@ -16,6 +16,7 @@ from distrun.spec import interpreter, resources
 from distrun.spec.common_values import NOT_EXPANDED
 from distrun.spec.input_files import is_kernel_file
 from distrun.spec.model import ProgramKind, ProgramSpec, Sync
+from distrun.spec.nodes import flow_style
 from distrun.spec.problems import Problems, nearest, quoted
 from distrun.spec.regular_file import beginning
 
@@ -272,8 +273,22 @@ def _has_windows_line(path: str) -> bool:
     return re.match(rb"#![^\n]*\r\n", beginning(path, 4096)) is not None
 
 
+def _script_of_line(line: str, folder: str) -> str:
+    """Suggests the script of a command line (`python train.py --lr 0.1`) and its arguments."""
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        return ""
+    script, *args = words[1:] if re.match(r"python[\d.]*\Z", words[0]) and words[1:] else words
+    is_there = script != line and os.path.isfile(os.path.join(folder, script))
+    with_args = f" with args: {flow_style(args)}" if args else ""
+    return f"did you mean {quoted(script)}{with_args}?" if is_there else ""
+
+
 def _similar_script(path: str, name: str, jobs: Iterable[str]) -> str:
     """Suggests a bundled job or a file in the same folder for a missing script, or ''."""
+    if named := _script_of_line(name, path.removesuffix(name)):
+        return named
     try:
         with os.scandir(os.path.dirname(path)) as entries:
             beside = [entry.name for entry in islice(entries, 1000)]

@@ -132,6 +132,8 @@ class Choice(ScalarSchema, kw_only=True):
     """Maps an unknown word to the text for which the nearest of `values` is suggested."""
     all_forms: str = ""
     """If the word is one of several forms: all that can be written."""
+    other_hint: str = ""
+    """What to do about a value that is no word."""
 
     @property
     def expected(self) -> str:
@@ -141,7 +143,8 @@ class Choice(ScalarSchema, kw_only=True):
         if isinstance(node, Scalar) and node.text in self.values:
             return self.make(node.text)
         if self.all_forms or not isinstance(node, Scalar) or not isinstance(node.value, str):
-            return mismatch(node, path, self.all_forms or self.expected, problems)
+            forms = self.all_forms or self.expected
+            return mismatch(node, path, forms, problems, self.other_hint)
         guess = self.unknown(node.text) if self.unknown else node.text
         noun = path.rpartition(".")[2]
         problems.add_unknown(node.mark, f"unknown {noun} {quoted(node.text)}", guess, self.values)
@@ -167,7 +170,8 @@ class Boolean(ScalarSchema):
     def read_scalar(self, node: Scalar, path: str, problems: Problems) -> Any:
         if isinstance(node.value, bool):
             return node.value
-        return mismatch(node, path, self.expected, problems)
+        word = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(node.text.lower())
+        return mismatch(node, path, self.expected, problems, f"write {word}" if word else "")
 
     def own_schema(self) -> JsonSchema:
         return {"type": "boolean"}
@@ -213,6 +217,8 @@ class Duration(ScalarSchema, kw_only=True):
     def _hint(self, node: Scalar) -> str:
         if re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", node.text):
             return f"give it a unit: {node.text}s"
+        if units.parse_duration(compact := node.text.replace(" ", "")) is not None:
+            return f"write {compact}"
         if self.off and not node.empty and node.value in (None, False):
             return "write off"
         if node.text == units.OFF:

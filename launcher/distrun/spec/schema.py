@@ -171,6 +171,8 @@ class OneOf(Frozen):
         # For a quoted number, or for text where only a number is allowed, the other form has the
         # best message.
         is_text = isinstance(node.value, str)
+        if is_text and self.text is None and ":" in node.text and self.list is not None:
+            return self.list  # addresses in one text
         return (self.text or self.number) if is_text else (self.number or self.text)
 
     def json_schema(self) -> JsonSchema:
