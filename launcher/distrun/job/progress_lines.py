@@ -118,8 +118,8 @@ def read_values(line: str) -> dict[str, str] | None:
         ("EPOCH", (_EPOCH, _NUMBERED_EPOCH)),
         ("STEP", () if of_test else (_STEP, _AFTER_EPOCH, _COUNTS, _NUMBERED_STEP)),
     ):
-        found = (match for form in forms for match in form.finditer(line))
-        count = next((match for match in found if match.start("count") != taken), None)
+        matches = (match for form in forms for match in form.finditer(line))
+        count = next((match for match in matches if match.start("count") != taken), None)
         if count is not None and key not in values:
             taken = count.start("count")
             values[key] = count["count"].replace(",", "")
