@@ -1,7 +1,5 @@
 """Folders of specs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,7 @@
 """A job's history in the making, for tests of the pure lifecycle."""
 
-from __future__ import annotations
-
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,11 +17,10 @@ from distrun.lifecycle import (
     StartAttempt,
     step,
 )
-from distrun.spec.model import RestartSpec, Timeouts
+from distrun.spec.model import Timeouts
 from distrun.strategies import STRATEGIES, Role, Success
 
 GRACE = 10.0
-timer = events.Timer.from_json
 MWM = "multi_worker_mirrored"
 PS = "parameter_server"
 
@@ -87,34 +86,20 @@ class Job:
         return self(events.JobPlanned, tasks=records, kept=kept)
 
     def started(self, *names: str) -> list[Action]:
-        return [
-            action
-            for name in names
-            for action in self(events.TaskStarted, task=name, attempt=self.attempt(name), pid=100)
-        ]
+        return self._each(events.TaskStarted, names, pid=100)
 
     def exited(
-        self,
-        name: str,
-        code: int | None = 0,
-        signal: int | None = None,
-        lived: float | None = None,
+        self, name: str, code: int | None = 0, signal: int | None = None, **about: Any
     ) -> list[Action]:
-        return self(
-            events.TaskExited,
-            task=name,
-            attempt=self.attempt(name),
-            code=None if signal is not None else code,
-            signal=signal,
-            lived=lived,
-        )
+        how = {"code": code if signal is None else None, "signal": signal, **about}
+        return self(events.TaskExited, task=name, attempt=self.attempt(name), **how)
 
     def ended(self, *names: str) -> list[Action]:
-        return [
-            action
-            for name in names
-            for action in self(events.TaskEnded, task=name, attempt=self.attempt(name))
-        ]
+        return self._each(events.TaskEnded, names)
+
+    def _each(self, kind: type[events.Event], names: Iterable[str], **about: Any) -> list[Action]:
+        found = (self(kind, task=each, attempt=self.attempt(each), **about) for each in names)
+        return list(itertools.chain.from_iterable(found))
 
     def gone(self, name: str, *how: int | None, **about: Any) -> list[Action]:
         return self.exited(name, *how, **about) + self.ended(name)
@@ -123,16 +108,11 @@ class Job:
         return self.state.tasks[name].attempt
 
     def timed_out(self, name: str) -> list[Action]:
-        return self(events.TimedOut, timer=timer(name))
+        return self(events.TimedOut, timer=events.Timer.from_json(name))
 
     def stop(self, signal: int = SIGTERM, grace: float = GRACE) -> list[Action]:
-        return self(
-            events.StopRequested,
-            cause=because("distrun kill"),
-            signal=signal,
-            grace=grace,
-            exit_code=137,
-        )
+        about = {"cause": because("distrun kill"), "exit_code": 137}
+        return self(events.StopRequested, signal=signal, grace=grace, **about)
 
     def phases(self) -> dict[str, str]:
         return {name: task.phase.value for name, task in self.state.tasks.items()}
@@ -147,11 +127,6 @@ class Job:
     def outcome(self) -> events.Outcome:
         assert self.state.outcome is not None
         return self.state.outcome
-
-    @property
-    def verdict(self) -> tuple[str, int, str] | None:
-        outcome = self.state.outcome
-        return (outcome.result, outcome.exit_code, outcome.origin) if outcome else None
 
     def finish(self) -> None:
         """What the supervisor does once it has been told to finish."""
@@ -173,12 +148,6 @@ def running(
     job.started(*names)
     assert job.phase() is JobPhase.RUNNING
     return job
-
-
-def restartable(strategy: str, *names: str, **policy: Any) -> Job:
-    others = ("success", "run_timeout", "stall_timeout", "workers", "role_restarts")
-    more = {key: policy.pop(key) for key in others if key in policy}
-    return running(strategy, *names, restart=RestartSpec(**policy), start_timeout=None, **more)
 
 
 def restarts_planned(job: Job) -> list[events.RestartPlanned]:

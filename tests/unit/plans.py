@@ -1,7 +1,5 @@
 """Specs written short, and the plans that are made of them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,13 +11,7 @@ import pytest
 from distrun import plan
 from distrun.errors import InvalidSpecError
 from distrun.plan import HostFacts, Plan, TaskPlan
-from distrun.spec.model import (
-    HostSpec,
-    ProgramKind,
-    ProgramSpec,
-    RoleSpec,
-    Spec,
-)
+from distrun.spec.model import HostSpec, ProgramKind, ProgramSpec, RoleSpec, Spec
 from distrun.strategies import STRATEGIES, Role
 from distrun.words.causes import cause_text
 
@@ -67,7 +59,3 @@ def planned(spec: Spec, facts: HostFacts | Mapping[str, HostFacts] = FACTS) -> P
 
 def task(made: Plan, name: str) -> TaskPlan:
     return next(each for each in made.tasks if each.name == name)
-
-
-def env(made: Plan, name: str) -> dict[str, str]:
-    return task(made, name).env

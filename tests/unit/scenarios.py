@@ -11,8 +11,6 @@ With the setting `rooms`, the tasks of lost hosts may move: h1, h2 and h3 have r
 events are a moment apart (`wait 1.5`: seconds more). A task is on h1 without another host.
 """
 
-from __future__ import annotations
-
 import itertools
 import operator
 from collections.abc import Callable, Iterable
@@ -208,15 +206,7 @@ def _happen(job: Job, words: list[str]) -> list[Any]:
         "again": lambda: start_again(job, rest),
         "plan": lambda: _plan(job, rest) if "@" in rest[0] else job.planned(*rest),
         "wait": lambda: setattr(job, "now", job.now + float(rest[0])) or [],  # type: ignore[operator, func-returns-value]
-        "ready": lambda: job.ready(host, token=(rest[1:] or ["1"])[0], room=4),
-        "link-lost": lambda: job(
-            events.LinkLost,
-            host=host,
-            cause=Cause(getattr(Code, (rest[1:] or ["AGENT_EXITED"])[0])),
-        ),
-        "link-back": lambda: job(events.LinkRestored, host=host),
-        "verdict": lambda: job(events.VerdictReached, verdict=verdicts(job)[-1]),
-        "abort": lambda: job(events.Aborted, cause=because("port 1 is taken"), exit_code=69),
+        "link-lost": lambda: job(events.LinkLost, host=host, cause=Cause(Code.AGENT_EXITED)),
         "lost": lambda: job(events.HostLost, host=host, cause=because("silent")),
         "fault": lambda: job(events.HostFault, host=host, cause=DISK_FULL),
         "cancelled": lambda: job(events.HostFault, host=host, cause=CANCELLED),
@@ -280,8 +270,8 @@ def _why(job: Job, task: str, words: str) -> bool:
 
 
 def _planned(job: Job, field: str) -> list[str]:
-    get = operator.attrgetter(field)
-    return [str(int(get(each))) for each in restarts_planned(job)]
+    found = map(operator.attrgetter(field), restarts_planned(job))
+    return [each if isinstance(each, str) else str(int(each)) for each in found]
 
 
 CHECKS: dict[str, Callable[[Job, str], bool]] = {
@@ -293,13 +283,10 @@ CHECKS: dict[str, Callable[[Job, str], bool]] = {
     "cause": lambda job, value: job.outcome.task == value,
     "budget": lambda job, value: job.state.budget(JOB).counted == int(value),
     "why": lambda job, value: _why(job, *value.split(" ", 1)),
-    "codes": lambda job, value: (
-        [each.cause.code.name for each in restarts_planned(job)] == value.split()
-    ),
+    "codes": lambda job, value: _planned(job, "cause.code.name") == value.split(),
     "numbers": lambda job, value: _planned(job, "number") == value.split(),
     "verdict": lambda job, value: verdict_words(verdicts(job)[-1]) == value,
     "left": lambda job, value: _planned(job, "left") == value.split(),
     "free": lambda job, value: _planned(job, "is_free") == value.split(),
-    "restarts": lambda job, value: len(restarts_planned(job)) == int(value),
     "finished": lambda job, value: (Finish in map(type, job.actions)) == (value == "yes"),
 }

@@ -1,7 +1,5 @@
 """Specs as texts: loaded, or refused with what a user reads."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,11 +1,9 @@
 """Who may import what, what may stand only in one place, and what Python 3.8 must compile.
 
-Each rule has its reason. A rule is given a parsed module and yields what breaks it. What runs in an
-interpreter of a host or of a program runs on Python 3.8: the agent's modules, and the probe of a
-program's interpreter. The payload itself runs there in tests/process/agent.
+Each rule has its reason. What runs in an interpreter of a host or of a program runs on Python 3.8:
+the agent's modules, and the probe of a program's interpreter. The payload itself runs there in
+tests/process/agent.
 """
-
-from __future__ import annotations
 
 import ast
 import functools
@@ -13,7 +11,7 @@ import gc
 import graphlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,14 +47,11 @@ STRATEGY_NAMES = set(STRATEGIES) - {"default"}  # an everyday word
 
 @dataclass(frozen=True)
 class Module:
+    path: Path
     name: str
     tree: ast.Module
-    is_package: bool = False
-    siblings: frozenset[str] = frozenset()
+    siblings: frozenset[str]
     """Names of all modules, to tell `from package import module` from a name in it."""
-
-    def within(self, *packages: str) -> bool:
-        return within(self.name, *packages)
 
     @functools.cached_property
     def nodes(self) -> list[ast.AST]:
@@ -65,43 +60,31 @@ class Module:
     @functools.cached_property
     def imports(self) -> list[tuple[int, str]]:
         """Return (line, dotted name) of every import, wherever it stands in the module."""
-        return [found for node in self.nodes for found in self._imported_by(node)]
+        found = []
+        for node in self.nodes:
+            if isinstance(node, ast.Import):
+                found += [(node.lineno, alias.name) for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                assert not node.level, f"{self.path}:{node.lineno} is relative"
+                inner = [f"{node.module}.{alias.name}" for alias in node.names]
+                names = (each if each in self.siblings else node.module or "" for each in inner)
+                found += [(node.lineno, name) for name in names]
+        return found
 
     @functools.cached_property
     def lines_for_types(self) -> set[int]:
         """Lines that run for type checkers alone."""
-        return {
-            line
-            for node in self.nodes
-            if isinstance(node, ast.If) and dotted(node.test) == "TYPE_CHECKING"
-            for inside in node.body
-            for line in range(inside.lineno, (inside.end_lineno or inside.lineno) + 1)
-        }
+        blocks = (each for each in self.nodes if isinstance(each, ast.If))
+        return lines(
+            n for each in blocks if dotted(each.test) == "TYPE_CHECKING" for n in each.body
+        )
 
-    def _imported_by(self, node: ast.AST) -> Iterator[tuple[int, str]]:
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            origin = self._origin(node)
-            for alias in node.names:
-                inner = f"{origin}.{alias.name}"
-                yield node.lineno, inner if inner in self.siblings else origin
-
-    def _origin(self, node: ast.ImportFrom) -> str:
-        if not node.level:
-            return node.module or ""
-        parts = self.name.split(".")
-        parts = parts[: len(parts) - node.level + (1 if self.is_package else 0)]
-        return ".".join([*parts, *([node.module] if node.module else [])])
-
-    def texts(self) -> Iterator[tuple[int, str]]:
-        for node in self.nodes:
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                yield node.lineno, node.value
+    def at(self, line: int) -> str:
+        return f"{self.path.relative_to(ROOT)}:{line}"
 
 
-def called(node: ast.Call) -> str:
-    return dotted(node.func)
+def lines(nodes: Iterable[ast.stmt]) -> set[int]:
+    return {line for each in nodes for line in range(each.lineno, (each.end_lineno or 0) + 1)}
 
 
 def dotted(node: ast.AST) -> str:
@@ -113,10 +96,6 @@ def dotted(node: ast.AST) -> str:
 
 def top(name: str) -> str:
     return name.partition(".")[0]
-
-
-Violation = tuple[int, str]
-Rule = Callable[[Module], Iterator[Violation]]
 
 
 def within(name: str, *packages: str) -> bool:
@@ -159,124 +138,79 @@ ONE_PLACE: tuple[tuple[str, str, Callable[[str], bool]], ...] = (
 """Why, the only module, and the texts that stand there."""
 
 
-def modules_keep_to_their_borders(module: Module) -> Iterator[Violation]:
-    """Who may import what."""
-    for why, inside, places, is_forbidden in BORDERS:
-        if module.within(inside) and not module.within(*places):
-            for line, name in module.imports:
-                for_types = top(name) in FOR_TYPES_ALONE and line in module.lines_for_types
-                if is_forbidden(name) and not for_types:
-                    yield line, f"imports {name}. {why}"
-
-
-def texts_stand_in_one_place(module: Module) -> Iterator[Violation]:
-    """Names that only one module knows."""
-    for why, place, is_its in ONE_PLACE:
-        if module.within("distrun") and not module.within(place):
-            yield from ((line, f"names {text}. {why}") for line, text in module.texts()
-                        if is_its(text))  # fmt: skip
-
-
-def only_the_command_line_exits(module: Module) -> Iterator[Violation]:
-    """Everything else raises an error of distrun.errors; one place makes it an exit code."""
-    if not module.within("distrun") or module.within("distrun.cli", "distrun.__main__"):
-        return
-    entries = [node for node in module.tree.body if isinstance(node, ast.If)]
-    entry = {inner for node in entries if "__main__" in ast.unparse(node.test)
-             for inner in ast.walk(node)}  # fmt: skip
-    for node in module.nodes:
-        calls = isinstance(node, ast.Call) and called(node) in {"sys.exit", "exit", "quit"}
-        raises = isinstance(node, ast.Raise) and "SystemExit" in ast.unparse(node)
-        if (calls or raises) and node not in entry:
-            yield getattr(node, "lineno", 0), f"exits: {ast.unparse(node)}"
-
-
-RULES: tuple[Rule, ...] = (
-    modules_keep_to_their_borders,
-    texts_stand_in_one_place,
-    only_the_command_line_exits,
-)
-
-
-def named(path: Path, root: Path) -> str:
-    parts = path.relative_to(root).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
 @functools.cache
-def modules() -> tuple[tuple[Path, Module], ...]:
-    paths = [(path, named(path, LAUNCHER)) for path in sorted(PACKAGE.rglob("*.py"))]
-    paths += [(path, named(path, ROOT)) for path in sorted(ROOT.joinpath("jobs").rglob("*.py"))]
-    siblings = frozenset(name for _, name in paths)
+def modules() -> tuple[Module, ...]:
+    roots = ((PACKAGE, LAUNCHER), (ROOT / "jobs", ROOT))
+    paths = {path: path.relative_to(root).with_suffix("").parts
+             for folder, root in roots for path in sorted(folder.rglob("*.py"))}  # fmt: skip
+    names = {path: ".".join(parts).removesuffix(".__init__") for path, parts in paths.items()}
+    siblings = frozenset(names.values())
     gc.disable()  # otherwise three quarters of the time would be its search in growing trees
     try:
         return tuple(
-            (path, Module(name, ast.parse(path.read_text()), path.stem == "__init__", siblings))
-            for path, name in paths
+            Module(path, name, ast.parse(path.read_text()), siblings)
+            for path, name in names.items()
         )
     finally:
         gc.enable()
 
 
-def all_modules() -> dict[str, Module]:
-    return {module.name: module for _, module in modules() if module.within("distrun")}
+def of_distrun(*others: str) -> dict[str, Module]:
+    """The modules of distrun but those within others."""
+    return {
+        each.name: each
+        for each in modules()
+        if within(each.name, "distrun") and not within(each.name, *others)
+    }
 
 
-def imported_at_run_time(name: str, found: dict[str, Module]) -> Iterator[str]:
+def test_modules_keep_to_their_borders() -> None:
+    broken = [
+        f"{module.at(line)} imports {name}. {why}"
+        for why, inside, places, is_forbidden in BORDERS
+        for module in modules()
+        if within(module.name, inside) and not within(module.name, *places)
+        for line, name in module.imports
+        if is_forbidden(name)
+        and not (top(name) in FOR_TYPES_ALONE and line in module.lines_for_types)
+    ]
+    assert not broken, "\n".join(broken)
+
+
+def test_texts_stand_in_one_place() -> None:
+    broken = [
+        f"{module.at(node.lineno)} names {node.value}. {why}"
+        for why, place, is_its in ONE_PLACE
+        for module in of_distrun(place).values()
+        for node in module.nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and is_its(node.value)
+    ]
+    assert not broken, "\n".join(broken)
+
+
+def test_only_the_command_line_exits() -> None:
+    """Everything else raises an error of distrun.errors; one place makes it an exit code."""
+    for module in of_distrun("distrun.cli", "distrun.__main__").values():
+        blocks = [each for each in module.tree.body if isinstance(each, ast.If)]
+        entry = lines(each for each in blocks if "__main__" in ast.unparse(each.test))
+        for node in module.nodes:
+            calls = isinstance(node, ast.Call) and dotted(node.func) in {"sys.exit", "exit", "quit"}
+            raises = isinstance(node, ast.Raise) and "SystemExit" in ast.unparse(node)
+            line = getattr(node, "lineno", 0)
+            assert not (calls or raises) or line in entry, module.at(line)
+
+
+def imported_at_run_time(module: Module) -> Iterator[str]:
     """Yield what an import of a module imports: other modules, and the packages around them.
 
     The imports inside a package's `__getattr__` run only when a name is first used.
     """
-    module = found[name]
-    body = module.tree.body
-    alternatives = [node for each in body if isinstance(each, ast.If) for node in each.orelse]
-    lazy = {
-        line
-        for node in (*body, *alternatives)
-        if isinstance(node, ast.FunctionDef) and node.name == "__getattr__"
-        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
-    }
+    functions = (each for each in module.nodes if isinstance(each, ast.FunctionDef))
+    lazy = lines(each for each in functions if each.name == "__getattr__")
     for line, imported in module.imports:
-        if line in module.lines_for_types or line in lazy:
-            continue
-        if imported in found:
-            parts = imported.split(".")
-            yield from (".".join(parts[:count]) for count in range(1, len(parts) + 1))
-        else:
+        if line not in module.lines_for_types | lazy:
             yield imported
-
-
-def impure_imports(packages: set[str], found: dict[str, Module]) -> list[str]:
-    """List the ways by which some packages import what is not pure, at any distance."""
-    ways = {name: name for name, module in found.items() if module.within(*packages)}
-    left, impure = list(ways), []
-    while left:
-        name = left.pop()
-        calls = (each for each in found[name].nodes if isinstance(each, ast.Call))
-        impure += [f"{ways[name]}: {called(e)}()" for e in calls if called(e) in IMPURE_CALLS]
-        for imported in imported_at_run_time(name, found):
-            if imported in found and imported not in ways:
-                ways[imported] = f"{ways[name]} -> {imported}"
-                left.append(imported)
-            elif imported not in found and top(imported) not in PURE_STDLIB:
-                impure.append(f"{ways[name]} -> {imported}")
-    return sorted(impure)
-
-
-def test_pure_packages_import_nothing_impure_at_any_distance() -> None:
-    impure = impure_imports({*PURE, "distrun.job.events"}, all_modules())
-    assert not impure, "\n".join(impure)
-
-
-def import_graph(found: dict[str, Module]) -> dict[str, set[str]]:
-    """The modules that each module imports, with the packages around those, which run first."""
-    graph: dict[str, set[str]] = {}
-    for name, module in found.items():
-        own = {name, *packages_around(name)}
-        direct = {imported for _, imported in module.imports if imported in found}
-        around = {each for imported in direct for each in packages_around(imported)}
-        graph[name] = (direct - {name}) | ((around & found.keys()) - own)
-    return graph
+            yield from packages_around(imported) if imported in module.siblings else ()
 
 
 def packages_around(name: str) -> list[str]:
@@ -284,18 +218,32 @@ def packages_around(name: str) -> list[str]:
     return [".".join(parts[:count]) for count in range(1, len(parts))]
 
 
+def test_pure_packages_import_nothing_impure_at_any_distance() -> None:
+    found = of_distrun()
+    ways = {name: name for name in found if within(name, *PURE, "distrun.job.events")}
+    left, impure = list(ways), []
+    while left:
+        name = left.pop()
+        calls = [dotted(each.func) for each in found[name].nodes if isinstance(each, ast.Call)]
+        impure += [f"{ways[name]}: {call}()" for call in calls if call in IMPURE_CALLS]
+        for imported in imported_at_run_time(found[name]):
+            if imported in found and imported not in ways:
+                ways[imported] = f"{ways[name]} -> {imported}"
+                left.append(imported)
+            elif imported not in found and top(imported) not in PURE_STDLIB:
+                impure.append(f"{ways[name]} -> {imported}")
+    assert not impure, "\n".join(impure)
+
+
 def test_modules_import_each_other_in_no_circle_also_not_for_types() -> None:
-    graphlib.TopologicalSorter(import_graph(all_modules())).prepare()
-
-
-def test_no_module_breaks_a_rule() -> None:
-    broken = [
-        f"{path.relative_to(ROOT)}:{line}: {what}: {rule.__doc__}"
-        for path, module in modules()
-        for rule in RULES
-        for line, what in rule(module)
-    ]
-    assert not broken, "\n".join(broken)
+    """With the packages around them, which run first."""
+    found = of_distrun()
+    graph: dict[str, set[str]] = {}
+    for name, module in found.items():
+        direct = {imported for _, imported in module.imports if imported in found}
+        around = {each for imported in direct for each in packages_around(imported)}
+        graph[name] = (direct - {name}) | (around - {name, *packages_around(name)})
+    graphlib.TopologicalSorter(graph).prepare()
 
 
 # What is sent -------------------------------------------------------------------------------------

@@ -5,8 +5,6 @@ A step is `1 listens 1000 6006`, or `1 serves localhost:1000`: a line of its log
 and who else is there; without it nothing is found. After `1 ends` comes its next attempt.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from distrun.agent.protocol import Cause, Code

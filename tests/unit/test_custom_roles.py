@@ -1,7 +1,5 @@
 """Custom roles and ranks in the pure parts: the plan, the watch, the checks."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -11,20 +9,13 @@ import pytest
 from distrun.frozen import replace
 from distrun.lint.check import check_program
 from distrun.spec.loader import load
-from distrun.spec.model import (
-    EnvStyle,
-    HostSpec,
-    ProgramKind,
-    ProgramSpec,
-    Ready,
-    RoleSpec,
-)
+from distrun.spec.model import EnvStyle, HostSpec, ProgramKind, ProgramSpec, Ready, RoleSpec
 from distrun.spec.placeholders import fill, names
 from harness.requirements import need_tensorflow
 from harness.values import not_none
 
 from .histories import PS
-from .plans import SCRIPT, A, B, env, planned, role, spec_of, task
+from .plans import SCRIPT, A, B, planned, role, spec_of, task
 
 SERVE = ProgramSpec(kind=ProgramKind.COMMAND, target="", argv=("serve",), workdir="/src")
 
@@ -72,7 +63,7 @@ def test_torchrun_gives_each_group_a_master_of_its_own() -> None:
     roles = [role(name, expects_free_port=True) for name in ("chief", "worker", "evaluator")]
     program = replace(SCRIPT, env_style=EnvStyle.TORCHRUN)
     made = planned(spec_of(*roles, program=program, hosts=(HostSpec(name="a", address="::1"),)))
-    worker, evaluator = env(made, "worker:0"), env(made, "evaluator:0")
+    worker, evaluator = task(made, "worker:0").env, task(made, "evaluator:0").env
     assert (worker["RANK"], worker["WORLD_SIZE"], worker["MASTER_ADDR"]) == ("1", "2", "::1")
     assert worker["MASTER_PORT"] == not_none(task(made, "chief:0").address).rpartition(":")[2]
     own = not_none(task(made, "evaluator:0").address)

@@ -3,8 +3,6 @@
 A host is lost at about the same time as tasks elsewhere exit: the loss is the first cause.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -17,6 +15,7 @@ from distrun.lifecycle.chunked_map import ChunkedMap
 
 from .histories import MWM, because, running
 from .scenarios import play, scenarios, verdict_words, verdicts
+from .test_verdict_words import raised
 
 SCENARIOS = """
 # the first failure decides and the rest is stopped promptly
@@ -297,19 +296,10 @@ def test_the_mapping_of_tasks_is_what_a_dict_would_be_and_old_versions_stay(
         chunked["other"]
 
 
-OWN = (
-    "Traceback (most recent call last):\n"
-    '  File "/home/user/train.py", line 7, in <module>\n'
-    "    load()\n"
-    "ValueError: short read: 0 of 4 bytes\n"
-)
-
-
 @pytest.mark.parametrize(("seconds", "kind"), [(0.1, "host_lost"), (3.0, "exception")])
-def test_an_exception_of_ones_own_is_the_cause_only_if_it_was_earlier(
-    seconds: float, kind: str
-) -> None:
+def test_an_exception_of_ones_own_is_the_cause_only_if_earlier(seconds: float, kind: str) -> None:
     job = play(["mwm worker:2 | rooms worker:1@h2", "worker:0 gone 1", f"wait {seconds}",
                 "link-lost h2", "lost h2", "timer restart:1",
                 "plan worker:0@h1 worker:1@h3"])  # fmt: skip
-    assert verdict_words(verdicts(job, worker0=OWN)[-1]).split()[0] == kind
+    found = verdicts(job, worker0=raised("ValueError: short read: 0 of 4 bytes"))
+    assert verdict_words(found[-1]).split()[0] == kind

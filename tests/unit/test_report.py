@@ -1,7 +1,5 @@
 """What the report on a failed job shows of its record, and `status` of an earlier failure."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -14,10 +12,10 @@ from distrun.job.folder import JobFolder
 from distrun.job.job import Job as RecordedJob
 from distrun.job.notes import job_notes
 from distrun.job.record import EventLog
-from distrun.spec.model import RestartSpec
 from distrun.verdict.model import Kind, Verdict
 
-from .histories import MWM, Job, because, running
+from .histories import MWM, Job, because
+from .scenarios import play
 
 MARKER = "--- attempt 1, 2026-03-01 12:00:01: restarted after worker:0 exited 5 ---\n"
 
@@ -30,10 +28,7 @@ def folder(tmp_path: Path) -> JobFolder:
 
 
 def failed() -> Job:
-    job = running(MWM, "worker:0", "worker:1")
-    job.gone("worker:0", 5)
-    job.gone("worker:1", signal=15)
-    return job
+    return play(["mwm worker:2", "worker:0 gone 5", "worker:1 gone -15"])
 
 
 def report(folder: JobFolder, job: Job) -> str:
@@ -53,9 +48,7 @@ def test_last_lines_are_those_of_the_last_attempt(folder: JobFolder) -> None:
     assert "| cut" in report(folder, job), "the task has cut its log off"
 
 
-def test_a_long_line_is_cut_and_harmless_lines_after_an_error_are_left_out(
-    folder: JobFolder,
-) -> None:
+def test_a_long_line_is_cut_and_harmless_lines_after_errors_are_left_out(folder: JobFolder) -> None:
     log = folder.log_of("worker:0")
     assert "its log cannot be read" in report(folder, failed())
     log.write_text("")
@@ -69,19 +62,10 @@ def test_a_long_line_is_cut_and_harmless_lines_after_an_error_are_left_out(
     assert "Extension modules" not in shown
 
 
-def restarted() -> Job:
-    job = running(MWM, "worker:0", "evaluator:0", restart=RestartSpec(max=1))
-    job.gone("worker:0", 5)
-    job.gone("evaluator:0", 9)
-    for event in [each for each in job.history if isinstance(each, events.RestartPlanned)]:
-        job.timed_out(f"restart:{event.number}")
-    job.started("worker:0")
-    job.gone("worker:0", 5)
-    return job
-
-
 def test_an_evaluators_restarts_are_not_the_jobs(folder: JobFolder) -> None:
-    job = restarted()
+    job = play(["mwm worker evaluator | max=1", "worker:0 gone 5", "evaluator:0 gone 9",
+                "timer restart:1", "timer restart:2", "worker:0 start",
+                "worker:0 gone 5"])  # fmt: skip
     record = EventLog(str(folder.events_file))
     for event in job.history:
         record.append(event)
@@ -110,9 +94,7 @@ def notes(folder: JobFolder, job: Job) -> str:
 
 
 @pytest.mark.parametrize("kind", [Kind.OTHER, Kind.HOST_LOST])
-def test_a_job_that_succeeded_after_its_resume_needs_no_advice(
-    kind: Kind, folder: JobFolder
-) -> None:
+def test_a_job_that_succeeds_after_a_resume_needs_no_advice(kind: Kind, folder: JobFolder) -> None:
     job = aborted(kind)
     assert "  try  " in notes(folder, job)
     job.happened(events.JobResumed(**{**vars(job.history[0]), "at": 9.0}))

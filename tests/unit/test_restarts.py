@@ -1,30 +1,15 @@
 """Restarts as the pure lifecycle decides them: who starts again, when, and how often."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
 from distrun.job import events
-from distrun.lifecycle import (
-    JOB,
-    MOST_FREE_IN_A_ROW,
-    SIGKILL,
-    SetTimer,
-    may_recur,
-)
+from distrun.lifecycle import JOB, MOST_FREE_IN_A_ROW, SIGKILL, SetTimer, may_recur
 from distrun.spec.model import RestartSpec
 from distrun.words.causes import cause_text
 
-from .histories import (
-    MWM,
-    Job,
-    backoff_over,
-    because,
-    restartable,
-    restarts_planned,
-)
+from .histories import Job, backoff_over, because, restarts_planned
 from .scenarios import play, scenarios, start_again
 
 SCENARIOS = """
@@ -339,7 +324,7 @@ def test_what_follows(scenario: list[str]) -> None:
 
 
 def test_free_restarts_are_at_most_20_in_a_row() -> None:
-    job = restartable(MWM, "worker:0", max=1)
+    job = play(["mwm worker | max=1"])
     for _ in range(MOST_FREE_IN_A_ROW):
         job.exited("worker:0", 143, lived=61.0)
         start_again(job, ["worker:0"])
@@ -364,8 +349,7 @@ def test_progress_counts_although_a_failure_before_it_is_restarted_later() -> No
 
 
 def test_a_job_that_ended_with_its_supervisor_restarts_nothing() -> None:
-    job = restartable(MWM, "worker:0", "worker:1", max=3)
-    job.gone("worker:0", 1)
+    job = play(["mwm worker:2 | max=3", "worker:0 gone 1"])
     assert (job.state.restarts_made, job.state.budget(JOB).counted) == (1, 1), "it is planned"
     job(events.JobEnded, outcome=events.Outcome.stopped(137, because("node failed")))
     assert job.phases() == {"worker:0": "failed", "worker:1": "stopped"}
@@ -374,7 +358,7 @@ def test_a_job_that_ended_with_its_supervisor_restarts_nothing() -> None:
 
 def delays(job_id: str, **policy: Any) -> list[float]:
     job = Job()
-    job.created("mirrored", job_id=job_id, restart=RestartSpec(max=8, **policy), start_timeout=None)
+    job.created("mirrored", job_id=job_id, restart=RestartSpec(max=8, **policy))
     job.planned("worker:0")
     job.started("worker:0")
     for _ in range(8):
@@ -397,10 +381,7 @@ def test_the_backoff_doubles_up_to_its_bound_less_a_little() -> None:
 
 
 def test_what_is_told_of_an_attempt_too_late_changes_nothing() -> None:
-    job = restartable(MWM, "worker:0")
-    job.gone("worker:0", 1)
-    backoff_over(job)
-    job.started("worker:0")
+    job = play(["mwm worker | max=3", "worker:0 gone 1", "again worker:0"])
     before = job.state
     for kind in (events.TaskExited, events.TaskEnded):
         assert job(kind, task="worker:0", attempt=0) == []
@@ -408,14 +389,10 @@ def test_what_is_told_of_an_attempt_too_late_changes_nothing() -> None:
 
 
 def test_each_attempt_knows_what_it_follows_and_nothing_of_the_last() -> None:
-    job = restartable(MWM, "worker:0")
-    job(events.TaskReported, task="worker:0", values={"STEP": "12"})
-    job.gone("worker:0", signal=SIGKILL)
+    job = play(["mwm worker | max=3", "worker:0 reports STEP=12", "worker:0 gone -9"])
     assert job.state.tasks["worker:0"].signal == SIGKILL, "shown until it starts again"
-    restart = job.state.incidents[1]
-    assert restart.due_at == pytest.approx(
-        restarts_planned(job)[0].at + restarts_planned(job)[0].delay
-    )
+    (planned,) = restarts_planned(job)
+    assert job.state.incidents[1].due_at == pytest.approx(planned.at + planned.delay)
     (start,) = backoff_over(job)
     assert cause_text(start.cause) == "worker:0 was killed by SIGKILL"
     task = job.state.tasks["worker:0"]

@@ -1,7 +1,5 @@
 """What each task did from when to when, and where a job's time went, by the events of a record."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -53,6 +51,10 @@ def started(at: float, task: str, attempt: int = 0) -> events.TaskStarted:
     return events.TaskStarted(at=at, task=task, attempt=attempt, pid=1)
 
 
+def first_step(at: float, task: str, attempt: int = 0) -> events.FirstStep:
+    return events.FirstStep(at=at, task=task, attempt=attempt)
+
+
 def ended(at: float, task: str, attempt: int = 0) -> list[events.Event]:
     exited = events.TaskExited(at=at, task=task, attempt=attempt, code=1)
     return [exited, events.TaskEnded(at=at + 1, task=task, attempt=attempt)]
@@ -73,21 +75,15 @@ def shown(
 
 def test_a_task_waits_starts_trains_and_ends_in_each_attempt() -> None:
     history = [
-        created(0.0), planned(2.0), started(3.0, A), started(4.0, B),
-        events.FirstStep(at=9.0, task=A, attempt=0), *ended(20.0, A), *ended(22.0, B),
-        restart(23.0, Cause(Code.TASK_EXITED)), started(25.0, A, 1),
-        events.FirstStep(at=30.0, task=A, attempt=1),
-        *ended(40.0, A, 1),
+        created(0.0), planned(2.0), started(3.0, A), started(4.0, B), first_step(9.0, A),
+        *ended(20.0, A), *ended(22.0, B), restart(23.0, Cause(Code.TASK_EXITED)),
+        started(25.0, A, 1), first_step(30.0, A, 1), *ended(40.0, A, 1),
     ]  # fmt: skip
     assert shown(history, A) == [
-        (Activity.WAITING, 0.0, 3.0),
-        (Activity.STARTING, 3.0, 9.0),
-        (Activity.TRAINING, 9.0, 20.0),
-        (Activity.ENDING, 20.0, 21.0),
-        (Activity.WAITING, 23.0, 25.0),
-        (Activity.STARTING, 25.0, 30.0),
-        (Activity.TRAINING, 30.0, 40.0),
-        (Activity.ENDING, 40.0, 41.0),
+        *((Activity.WAITING, 0.0, 3.0), (Activity.STARTING, 3.0, 9.0)),
+        *((Activity.TRAINING, 9.0, 20.0), (Activity.ENDING, 20.0, 21.0)),
+        *((Activity.WAITING, 23.0, 25.0), (Activity.STARTING, 25.0, 30.0)),
+        *((Activity.TRAINING, 30.0, 40.0), (Activity.ENDING, 40.0, 41.0)),
     ]
     assert shown(history, B)[-1] == (Activity.WAITING, 23.0, 1000.0)
 
@@ -105,7 +101,7 @@ def test_saving_stalls_and_lost_links_are_beside_the_rest() -> None:
     cause = Cause(Code.SSH_TIMED_OUT)
     history = [
         created(0.0, stall=6.0), planned(0.0), started(0.0, A), started(0.0, B),
-        events.FirstStep(at=1.0, task=A, attempt=0), events.FirstStep(at=1.0, task=B, attempt=0),
+        first_step(1.0, A), first_step(1.0, B),
         events.SavingStarted(at=5.0, task=A, attempt=0),
         events.SavingEnded(at=8.0, task=A, attempt=0),
         events.LinkLost(at=9.0, host="gpu0", cause=cause),
@@ -113,11 +109,10 @@ def test_saving_stalls_and_lost_links_are_beside_the_rest() -> None:
         events.TimedOut(at=20.0, timer=events.Timer(events.TimerKind.STALL)),
         *ended(21.0, A), *ended(21.0, B),
     ]  # fmt: skip
-    found = shown(history, A)
-    assert (Activity.SAVING, 5.0, 8.0) in found
-    assert (Activity.LINK_LOST, 9.0, 12.0) in found
-    assert (Activity.STALLED, 14.0, 22.0) in found
-    assert (Activity.TRAINING, 1.0, 21.0) in found
+    assert {*shown(history, A)} >= {
+        *((Activity.SAVING, 5.0, 8.0), (Activity.LINK_LOST, 9.0, 12.0)),
+        *((Activity.STALLED, 14.0, 22.0), (Activity.TRAINING, 1.0, 21.0)),
+    }
     others = {activity for activity, _, _ in shown(history, B)}
     assert Activity.STALLED in others
     assert {Activity.SAVING, Activity.LINK_LOST}.isdisjoint(others)
@@ -147,11 +142,8 @@ NAMES = [f"worker:{index}" for index in range(4)]
 def of_four(late: str = "") -> list[Span]:
     history: list[events.Event] = [created(0.0)]
     for name in NAMES:
-        history += [
-            started(0.0, name),
-            events.FirstStep(at=9.0 if name == late else 3.0, task=name, attempt=0),
-            *ended(100.0, name),
-        ]
+        begin = first_step(9.0 if name == late else 3.0, name)
+        history += [started(0.0, name), begin, *ended(100.0, name)]
     return Timing(history, {}, until=101.0).spans
 
 
@@ -193,13 +185,8 @@ def test_panels_have_what_was_told_and_used() -> None:
         B: [sample(1.0), *(sample(at, attempt=1) for at in (101.0, 103.0, 107.0))],
     }
     found = {panel.title: panel.curves for panel in panels(samples, {(A, 0): 0.0})}
-    assert list(found) == [
-        "Loss",
-        "Mine",
-        "Steps",
-        "Processor, % of a core",
-        "Resident memory (RSS)",
-    ]
+    titles = ["Loss", "Mine", "Steps", "Processor, % of a core", "Resident memory (RSS)"]
+    assert list(found) == titles
     assert found["Loss"] == {A: [(1.0, 0.5), (3.0, 0.4)]}
     assert found["Processor, % of a core"][A] == [(1.0, 200.0), (3.0, 200.0)]
     interrupted, *loads = found["Processor, % of a core"][B]
@@ -229,16 +216,10 @@ def attempt(number: int, begin: float) -> list[events.Event]:
 
 
 HISTORY = [
-    created(100.0),
-    ready(101.0, "gpu1"),
-    ready(103.0, "gpu0"),
-    events.Synced(at=104.0, host="gpu0", files=1, size=1),
-    planned(105.0),
-    *attempt(0, 105.0),
-    restart(139.0, Cause(Code.HOST_LOST, host="gpu1")),
-    ready(141.0, "gpu1"),
-    *attempt(1, 142.0),
-]
+    created(100.0), ready(101.0, "gpu1"), ready(103.0, "gpu0"),
+    events.Synced(at=104.0, host="gpu0", files=1, size=1), planned(105.0), *attempt(0, 105.0),
+    restart(139.0, Cause(Code.HOST_LOST, host="gpu1")), ready(141.0, "gpu1"), *attempt(1, 142.0),
+]  # fmt: skip
 
 
 def phases(found: AttemptTiming) -> dict[str, tuple[float, float, str]]:
@@ -246,11 +227,8 @@ def phases(found: AttemptTiming) -> dict[str, tuple[float, float, str]]:
 
 
 def test_each_phase_has_its_time_its_length_and_who_was_last() -> None:
-    first, second = Timing(
-        HISTORY,
-        {("worker:0", 0): 107.0, ("worker:1", 0): 107.5, ("worker:0", 1): 144.0},
-        until=999.0,
-    ).attempts
+    printed = {(A, 0): 107.0, (B, 0): 107.5, (A, 1): 144.0}
+    first, second = Timing(HISTORY, printed, until=999.0).attempts
     assert phases(first) == {
         "accepted": (100.0, 0.0, ""),
         "hosts reached": (103.0, 3.0, "gpu0"),
@@ -300,14 +278,10 @@ def test_a_task_that_restarts_alone_leaves_the_others_in_their_attempt() -> None
 
 
 @pytest.mark.parametrize("kind", [events.JobCreated, events.JobResumed])
-def test_a_job_in_the_queue_is_accepted_once_its_supervisor_begins(
-    kind: type[events.JobCreated],
-) -> None:
-    queued = events.JobQueued(
-        at=50.0, job_id="job-1", name="job", strategy="default", spec_file="s", batch_id="7"
-    )
-    (found,) = Timing(
-        [queued, created(100.0, kind), ready(101.0, "gpu0")], {}, until=999.0
-    ).attempts
+def test_a_queued_job_is_accepted_once_its_supervisor_begins(kind: type[events.JobCreated]) -> None:
+    about: Any = {"job_id": "job-1", "name": "job", "strategy": "default", "spec_file": "s"}
+    queued = events.JobQueued(at=50.0, batch_id="7", **about)
+    history = [queued, created(100.0, kind), ready(101.0, "gpu0")]
+    (found,) = Timing(history, {}, until=999.0).attempts
     assert phases(found)["accepted"] == (100.0, 50.0, "")
     assert found.resumed is (kind is events.JobResumed)

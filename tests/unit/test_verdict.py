@@ -3,8 +3,6 @@
 And what speaks against a success, found in events and in the ends of logs.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path
@@ -340,13 +338,8 @@ def test_each_restart_has_its_verdict_and_the_end_has_its_own() -> None:
 
 def test_out_of_memory_by_the_kernels_word() -> None:
     job = running(MWM, "worker:0", "worker:1")
-    job(
-        events.TaskExited,
-        task="worker:1",
-        attempt=0,
-        signal=9,
-        oom=Cause(Code.OOM_KILL_LOGGED, text="Memory cgroup out of memory: Killed process 7"),
-    )
+    oom = Cause(Code.OOM_KILL_LOGGED, text="Memory cgroup out of memory: Killed process 7")
+    job(events.TaskExited, task="worker:1", attempt=0, signal=9, oom=oom)
     job.ended("worker:1")
     job.gone("worker:0", signal=15)
     (verdict,) = verdicts(job)
@@ -467,16 +460,8 @@ RAN_OUT = "WARNING:tensorflow:Your input ran out of data; interrupting training.
     ("reached", "log", "said"),
     [
         ("EPOCH=3 EPOCHS=10", LOGGED, "0 at epoch 3 of 10, after an error: ValueError: batch size"),
-        (
-            "EPOCH=3 EPOCHS=10 STEP=5 STEPS=5",
-            f"Epoch 3/10\n{RAN_OUT}",
-            "0 at epoch 3 of 10: ran out of data",
-        ),
-        (
-            "STEP=40 STEPS=100",
-            LOGGED,
-            "0 at step 40 of 100, after an error: ValueError: batch size",
-        ),
+        ("EPOCH=3 EPOCHS=10 STEP=5 STEPS=5", f"Epoch 3/10\n{RAN_OUT}", "epoch 3 of 10: ran out"),
+        ("STEP=40 STEPS=100", LOGGED, "0 at step 40 of 100, after an error: ValueError: batch"),
         ("EPOCH=2 EPOCHS=2", f"{RAN_OUT}Epoch 2/2\n", "0 without a step: found no data: WARN"),
         ("EPOCH=2 EPOCHS=2 LOSS=1", f"{RAN_OUT}Epoch 2/2\n", ""),
         ("", "Found 0 files\nsaved\n", "worker:0 exited 0 without a step: found no data: Found 0"),
@@ -506,26 +491,22 @@ def test_who_gives_up_after_an_error_is_told(reached: str, log: str, said: str) 
     assert said in told if said else not told
 
 
+BY_SHELL = "t.sh: line 2:  4242 Killed                  {}\n"
+BY_TORCH = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.\n"
+
+
 @pytest.mark.parametrize(
     ("log", "script", "is_told"),
     [
-        (
-            "t.sh: line 2:  4242 Killed                  python own.py\ndone\n",
-            "python own.py",
-            True,
-        ),
-        ("t.sh: line 2:  4242 Killed                  python own.py\n", "kill -9 $!", False),
-        ("t.sh: line 2:  4242 Killed                  timeout -s 9 9 python own.py\n", "", False),
-        ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.\n", "", True),
+        (BY_SHELL.format("python own.py") + "done\n", "python own.py", True),
+        (BY_SHELL.format("python own.py"), "kill -9 $!", False),
+        (BY_SHELL.format("timeout -s 9 9 python own.py"), "", False),
+        (BY_TORCH, "", True),
         ("reader has ended, exitcode -9\n", "reader.join()", True),
         ("reader has ended, exitcode -9\n", "reader.kill(); reader.join()", False),
         ("reader has ended, exitcode -9: restarting it\n", "reader.join()", False),
         ("reader has ended, exitcode -9\n", "", False),
-        (
-            "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.\nstep 9\n",
-            "",
-            False,
-        ),
+        (f"{BY_TORCH}step 9\n", "", False),
     ],
 )
 def test_a_process_that_was_killed_is_told_by_words(log: str, script: str, is_told: bool) -> None:
@@ -589,20 +570,13 @@ def test_what_a_host_has_seen_of_a_task_that_exited_0(seen: dict[str, Any], said
     ("line", "first"), [("step {}: loss 0.5", 1), ("Epoch {}", 1), ("step {}", 41)]
 )
 def test_replicas_that_resume_at_different_steps_are_told(line: str, first: int) -> None:
-    logs = {
-        f"worker{index}": "".join(
-            [
-                f"Restored from /ckpt/worker:{index}/ckpt-{begin - 1}\n",
-                *(f"{line.format(step)}\n" for step in range(begin, begin + 20)),
-            ]
-        )
-        for index, begin in enumerate((41, first))
-    }
-    said = found(
-        *("mwm worker:2 | max=1", "worker:0 exit 1", "again worker:0 worker:1"),
-        "worker:0 worker:1 gone 0",
-        **logs,
-    )
+    logs = {}
+    for index, begin in enumerate((41, first)):
+        restored = f"Restored from /ckpt/worker:{index}/ckpt-{begin - 1}"
+        taken = (line.format(step) for step in range(begin, begin + 20))
+        logs[f"worker{index}"] = "".join(f"{each}\n" for each in (restored, *taken))
+    restarted = ("mwm worker:2 | max=1", "worker:0 exit 1", "again worker:0 worker:1")
+    said = found(*restarted, "worker:0 worker:1 gone 0", **logs)
     name = line.partition(" ")[0].lower()
     told = (
         "the tasks began at different steps after the restart, and trained different weights: "
@@ -634,11 +608,7 @@ PREEMPTED = "worker:1 was preempted: it exited 0 at step 20 after a SIGTERM that
             "worker:0, worker:1 were preempted: they exited 0 at step 20 of 100 after a SIGTERM",
         ),
         # Children that say so after each epoch, a handler that is installed, and an early end.
-        (
-            [KNOWN],
-            *["".join(f"step {n}\nCaught signal 15. Terminating.\n" for n in (9, 20))] * 2,
-            "",
-        ),
+        ([KNOWN], *["".join(f"step {n}\nCaught signal 15. Ending.\n" for n in (9, 20))] * 2, ""),
         ([KNOWN], *["Installed a SIGTERM handler\n" + steps(20)] * 2, ""),
         (
             [],
