@@ -19,8 +19,6 @@ from distrun.agent.protocol import Cause, Code, Message, Report
 from distrun.agent.protocol.channel import ProtocolError, decode, encode_body
 from distrun.agent.tasks import program
 
-_INTERVAL = 0.01
-
 
 class ForkedCall:
     """A child that calls `work` and sends the report that `work` returns.
@@ -83,16 +81,14 @@ class ForkedCall:
             self._loop.unwatch(self._reader)
             os.close(self._reader)
             self._reader = None
-        if self._process is None:
+        child = self._process
+        if child is None or not processes.exists(child):
             return
-        found = list(processes.tree(self._process.pid))
-        if found and found[0].started == self._process.started:
-            for process in found:
-                processes.send(process, signal.SIGKILL)
-            due = time.monotonic() + patience
-            with contextlib.suppress(ChildProcessError):
-                while time.monotonic() < due and not os.waitpid(self._process.pid, os.WNOHANG)[0]:
-                    time.sleep(_INTERVAL)
+        for process in list(processes.tree(child.pid)):
+            processes.send(process, signal.SIGKILL)
+        due = time.monotonic() + patience
+        while processes.reap(lambda pid: pid != child.pid) and time.monotonic() < due:
+            time.sleep(processes.KILL_INTERVAL)
 
 
 def _run(work: Callable[[], Report], writer: int, agent: int) -> NoReturn:
@@ -112,9 +108,6 @@ def _run(work: Callable[[], Report], writer: int, agent: int) -> NoReturn:
 
 def _close_all_but(writer: int) -> None:
     """Close all descriptors, also the link: its end must show that the agent has ended."""
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2 and int(name) != writer:
-            try:
-                os.close(int(name))
-            except OSError:
-                continue  # the descriptor of the listing itself
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    os.closerange(3, writer)
+    os.closerange(writer + 1, highest + 1)

@@ -14,8 +14,6 @@ from distrun.agent.tasks.ports import PortHolder
 
 _LATENESS = 5.0
 """Seconds to wait beyond what a forked call should need at most."""
-_PATIENCE = 1.0
-"""Seconds to wait for the end of the child that writes the files, when the agent ends."""
 
 
 class Probe:
@@ -91,7 +89,7 @@ class Probe:
     def remove_marks(self) -> None:
         """Remove the files that this host has written if nothing else has: the agent ends."""
         if self._writer is not None:
-            self._writer.close(_PATIENCE)  # else it could write them later
+            self._writer.close(1.0)  # else it could write them later
         if self._marked is not None:
             marks.remove(self._marked)
             self._marked = None
