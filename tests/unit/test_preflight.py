@@ -6,6 +6,7 @@ Who is reached when ports of other hosts are dialled, and how fast hosts receive
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 import time
@@ -16,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from distrun.agent.linux import processes
 from distrun.agent.linux.facts import Facts
 from distrun.agent.loop import Loop
 from distrun.agent.probe import dialer, marks
@@ -34,6 +34,7 @@ from distrun.supervisor.job_hosts import JobHosts
 from distrun.supervisor.probe import dialled_by
 from distrun.supervisor.round import Round
 from distrun.words.causes import cause_advice, cause_text
+from harness.processes import alive
 from harness.values import not_none
 from harness.waiting import wait_until
 
@@ -266,17 +267,17 @@ def test_a_host_that_ends_while_it_writes_its_file_leaves_none(
     write = marks.write
 
     def write_late(order: probe.Listen) -> list[Cause]:
-        writing.touch()
+        os.symlink(str(os.getpid()), writing)
         wait_until(may_write.exists)
         return write(order)
 
     monkeypatch.setattr(marks, "write", write_late)
     agents = Probe(Loop(), PortHolder(), lambda _: None)
     agents.execute(probe.Listen("", "mark", [str(tmp_path)]), "")
-    wait_until(writing.exists)
+    wait_until(writing.is_symlink)
     agents.remove_marks()
     may_write.touch()
-    wait_until(lambda: not processes.reap())
+    wait_until(lambda: not alive(int(os.readlink(writing))))
     assert not (tmp_path / "mark").exists()
 
 
