@@ -152,26 +152,31 @@ def test_paths_are_relative_to_the_file_and_workdir_defaults_to_the_caller(
 
 
 ODD_SCRIPT = "strategy: mirrored\nprogram: {script: a b.py}\n"
+BY_PYTHON = "command: [python3, -u, a b.py, --lr, 1]"
 
 
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("program", "script", "told"),
     [
-        (b"import os\n!pip install x\n", "line 2: !pip install x"),
-        (b"if 1:\n  %matplotlib inline\n", "line 2: %matplotlib inline"),
-        (b"x = 1\nget_ipython().system('ls')\n", "line 2: get_ipython().system('ls')"),
-        ("print('hi')\n".encode("utf-16"), "in UTF-16"),
+        ("script: a b.py", b"import os\n!pip install x\n", "line 2: !pip install x"),
+        ("script: a b.py", b"if 1:\n  %matplotlib inline\n", "line 2: %matplotlib inline"),
+        (BY_PYTHON, b"x = 1\nget_ipython().system('ls')\n", "line 2: get_ipython().system('ls')"),
+        (BY_PYTHON, "print('hi')\n".encode("utf-16"), "in UTF-16"),
+        ("command: [bash, -e, a b.py]", b"x=1\r\n", "carriage return"),
+        ("command: ['./a b.py']", b"#!/bin/sh\r\n", "carriage return"),
+        ("command: ['./a b.py']", b"\xef\xbb\xbf#!/bin/sh\n", "byte order mark"),
     ],
 )
-def test_a_script_that_python_does_not_read_is_refused_with_the_command_that_converts_it(
-    folder: Path, script: bytes, told: str
+def test_a_script_that_its_interpreter_does_not_read_is_refused_with_the_command_that_converts_it(
+    folder: Path, program: str, script: bytes, told: str
 ) -> None:
+    spec = f"strategy: mirrored\nprogram: {{{program}}}\n"
     (folder / "a b.py").write_bytes(script)
-    error = str(refusal(folder, ODD_SCRIPT))
+    error = str(refusal(folder, spec))
     assert told in error
     convert = re.split("such lines: |convert it: ", error)[1]
     subprocess.run(convert, shell=True, cwd=folder, check=True)
-    load_text(folder, ODD_SCRIPT)
+    load_text(folder, spec)
     compile((folder / "a b.py").read_text(), "a b.py", "exec")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import functools
+import itertools
 import os
 import re
 import shlex
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
 _AS_WRITTEN = ("env", "env_style", "keras", "memory", "binds_port", "results", "shared")
 _MOST_BYTES = 1 << 20
+_RUNNER = re.compile(r"(python[\d.]*)|(?:ba|da|k|z)?sh")
+"""What reads a script: Python, or a shell."""
+_OF_NO_FILE = re.compile(r"-[a-zA-Z]*[cm]")
+"""The options of both after which there is no script."""
 _IPYTHON = re.compile(rb"^[ \t]*[%!]|^get_ipython\(", re.MULTILINE)
 
 
@@ -154,19 +159,32 @@ class _Reader(Frozen):
             # Python looks there for the module, and a command for its files.
             folder = workdir if name or _names_a_file((*command, *args), workdir) else ""
         argv = (program, *command[1:]) if command else ()
-        # Without a slash, the program is looked for in PATH.
-        if "/" in program and _has_windows_line(os.path.join(workdir, program)):
-            self.problems.add(
-                place,
-                f"{place}: the first line of {quoted(program)} ends with a carriage "
-                "return, as files of Windows do: no interpreter has such a name",
-                f"sed -i 's/\\r$//' {shlex.quote(program)}",
-            )
+        if command:
+            self._check_files((*argv, *args), place)
         found = interpreter.find(name if is_script else "", self.context.environ)
         what = ProgramSpec(
             kind=kind, target=name, argv=argv, args=args, interpreter=found, workdir=workdir
         )
         return what, folder
+
+    def _check_files(self, words: tuple[str, ...], place: str) -> None:
+        """Check the program of a command, or the script that it gives to Python or to a shell."""
+        runner = _RUNNER.fullmatch(os.path.basename(words[0]))
+        if runner is None:
+            name = words[0] if "/" in words[0] else ""  # else it is looked for in PATH
+        else:
+            given = itertools.takewhile(lambda word: not _OF_NO_FILE.fullmatch(word), words[1:])
+            files = (each for each in given if os.path.isfile(os.path.join(self.workdir, each)))
+            name = next(files, "")
+        if not name or self.context.is_forced:
+            return
+        path = os.path.join(self.workdir, name)
+        if runner is not None and runner[1]:
+            wrong = _unfit_script(path, name, is_for_python=True)
+        else:
+            wrong = _windows_line(path, name, by_kernel=runner is None)
+        if wrong is not None:
+            self.problems.add(place, f"{place}{wrong[0]}", wrong[1])
 
     def _script(self, section: Section) -> str:
         """The path of a script; empty: none is given, or none is there."""
@@ -269,8 +287,21 @@ def _ipython_line(text: bytes) -> tuple[int, str] | None:
     return (number, line.decode(errors="replace").strip()) if number and is_one else None
 
 
-def _has_windows_line(path: str) -> bool:
-    return re.match(rb"#![^\n]*\r\n", beginning(path, 4096)) is not None
+def _windows_line(path: str, name: str, *, by_kernel: bool) -> tuple[str, str] | None:
+    """What Windows has added to a script's first line, and what to do; None: nothing."""
+    q, line = shlex.quote(name), re.match(rb"(\xef\xbb\xbf)?(#!)?.*?(\r?)\n", beginning(path, 4096))
+    if line is None or (by_kernel and not line[2]):
+        return None
+    if line[3]:
+        what = "ends with a carriage return, as files of Windows do: "
+        what += "no interpreter has such a name" if by_kernel else "a shell takes it for text"
+        convert = f"convert it: sed -i 's/\\r$//' {q}"
+    elif line[1] and by_kernel:
+        what = "begins with a byte order mark, as files of Windows do: it names no interpreter"
+        convert = f"convert it: sed -i '1s/^\\xef\\xbb\\xbf//' {q}"
+    else:
+        return None
+    return f": the first line of {quoted(name)} {what}", convert
 
 
 def _script_of_line(line: str, folder: str) -> str:
