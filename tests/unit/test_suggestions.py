@@ -309,6 +309,7 @@ def test_each_command_that_a_message_names_is_one() -> None:
     assert tried > 40
 
 
+IN_COMMAND = "[python, train.py, --ckpt_dir, ck]"
 HOSTS = "hosts: [h1, h2]\nrestart: {max: 3}\n"
 
 
@@ -322,6 +323,13 @@ HOSTS = "hosts: [h1, h2]\nrestart: {max: 3}\n"
         ("['--model_dir=my, ck/']", HOSTS, "['my, ck/']", {"shared": "['my, ck/']"}),
         ("[--ckpt-dir=/tmp/ck]", HOSTS, "[/tmp/ck]", {"args": "[--ckpt-dir=/mnt/ck]"}),
         ("[--ckpt-dir=/mnt/ck]", HOSTS, "", {}),
+        (
+            "[trainer.ckpt_dir=/root/ck, ckpt_dir, ck]",
+            HOSTS,
+            "[/root/ck]",
+            {"shared": "[/root/ck]"},
+        ),
+        (IN_COMMAND, HOSTS, "write program.shared: [ck]", {"shared": "[ck]"}),
         ("[--model_dir, 'gs://b/ck']", HOSTS, "", {}),
         ("[--model_dir, ck]", "", "", {}),
         ("[--model_dir, ck]", "hosts: [h1, h2]\n", "", {}),
@@ -334,14 +342,16 @@ def test_each_suggestion_about_arguments_works(
     def warnings(program: dict[str, str]) -> list[str]:
         text = "".join(f"  {key}: {value}\n" for key, value in program.items())
         spec = "strategy: multi_worker_mirrored\ncluster: {worker: 2}\nprogram:\n"
+        what = "" if args == IN_COMMAND else "  script: train.py\n"
         loaded = load_text(
             folder,
-            f"{spec}  script: train.py\n{text}{more}",
+            f"{spec}{what}{text}{more}",
             environ={"PATH": "x", "HOME": "/home/u"},
         )
         return [each.hint for each in check_values(loaded)]
 
-    found = warnings({"args": args})
+    given = {"command" if args == IN_COMMAND else "args": args}
+    found = warnings(given)
     assert len(found) == bool(suggested)
     assert suggested in "".join(found)
-    assert not warnings({"args": args, **better}) or not suggested
+    assert not warnings({**given, **better}) or not suggested

@@ -250,9 +250,15 @@ def test_the_first_cause(scenario: list[str]) -> None:
 LIMIT = Cause(Code.RESOURCE_LIMIT, name="RLIMIT_NPROC", total=60, count=9)
 WITHOUT_THREAD = "Exception in thread Thread-1:\n" + raised("RuntimeError: can't start new thread")
 LOST_CHILD = Cause(Code.CHILD_KILLED, pid=5, signal=9)
+STEPS = "step 1: loss 0.5\n" * 9
 OF_HANGS: dict[str, tuple[str, dict[str, Any], Kind, str]] = {
     "a limit": (WITHOUT_THREAD, {"found": (LIMIT,)}, Kind.LIMIT, "thread, at t.py:9; `ulimit -u`"),
     "a child": ("", {"child": LOST_CHILD}, Kind.KILLED, "process 5 was killed by SIGKILL"),
+    "a thread, and what it had read was used up": (
+        f"{LOGS['THREAD']}{STEPS}{LOGS['STACK'].replace('/u/t.py', '/lib/python3/queue.py', 1)}",
+        {}, Kind.EXCEPTION, "got 17, at train.py:7"),
+    "something else, as a thread had ended before": (
+        LOGS["THREAD"] + STEPS, {}, Kind.STALLED, ""),
     "interrupted children": (
         "Process Fork-1:\n" + raised("KeyboardInterrupt"), {}, Kind.STALLED, ""),
 }  # fmt: skip
@@ -274,6 +280,24 @@ def test_what_a_task_waits_for_without_end_is_the_cause(what: str, is_stopped: b
     job.ended("worker:1")
     (verdict,) = verdicts(job, worker1=log + LOGS["STACK"])
     assert (verdict.kind, said in cause_text(verdict.cause)) == (kind, True), verdict
+
+
+@pytest.mark.parametrize(
+    ("log", "signal", "kind", "at", "line"),
+    [
+        (OWN, 9, Kind.EXCEPTION, -1, "process 5 was killed by SIGKILL"),
+        (LOGS["DUMP"] + raised("BrokenProcessPool: gone"), 11, Kind.CRASH, 1, "line 9 in train"),
+    ],
+)
+def test_what_a_child_died_of_is_evidence(
+    log: str, signal: int, kind: Kind, at: int, line: str
+) -> None:
+    job, child = play(["mwm worker"]), LOST_CHILD._replace(signal=signal)
+    job(events.TaskExited, task="worker:0", attempt=0, code=1, signal=None, child=child)
+    job.ended("worker:0")
+    (verdict,) = verdicts(job, worker0=log)
+    assert verdict.kind is kind
+    assert line in evidence_text(verdict.evidence[at])
 
 
 def test_who_was_at_work_in_a_stall_is_named() -> None:

@@ -21,7 +21,7 @@ from distrun.spec.problems import printable
 from distrun.strategies import Role
 from distrun.verdict.model import Verdict
 from distrun.words.advice import advice_text
-from distrun.words.causes import advise_about, cause_text, exit_text
+from distrun.words.causes import advise_about, cause_advice, cause_text, exit_text
 from distrun.words.events import resumed_text
 from distrun.words.formats import format_count, format_duration, format_names, format_time
 from distrun.words.progress import progress_words
@@ -31,6 +31,8 @@ _LAST_BYTES = 16 * 1024
 _WIDEST = 400
 _MOST_CAUSES = 4
 _LAST_LINES = 12
+_SOON = 10.0
+"""Seconds in which a task only starts the program that it leaves."""
 _TRACEBACK = "Traceback (most recent call last):"
 """Begins the last lines, if it is among them: what was printed before an exception is no cause."""
 _ERRORS = (_TRACEBACK, "Fatal Python error: ")
@@ -100,6 +102,8 @@ def end_line(job: Job, *, left_out: str = "") -> str:
     if outcome is None or outcome.result is Result.SUCCEEDED:
         how = ["succeeded" + (f" in {lived}" if lived else ""), _cost_of_restarts(job)]
         how += job.warnings
+        if any(task.end.left and (task.exit.lived or 0.0) < _SOON for task in state.tasks.values()):
+            how.append(cause_advice(Cause(Code.LEFT_AT_WORK)) or "")
         how += [] if job.advice is None else [advice_text(job.advice, state.name)]
         how.append(", ".join(progress_words(job.progress, at_end=True)))
     else:

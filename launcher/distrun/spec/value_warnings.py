@@ -27,13 +27,13 @@ _TWO_WORDS = re.compile(r"(--?[A-Za-z][\w-]*)[ \t]+([^-\s]\S*)")
 _VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 
 _OPTION = (
-    r"(?:\w+[_-]){0,4}(?:(?:checkpoints?|ckpts?|backup|restore|model|save)"
-    r"[_-]?(?:dir|directory|folder)"
+    r"(?:--?|(?:\w+\.){0,4})(?:\w+[_-]){0,4}"
+    r"(?:(?:checkpoints?|ckpts?|snapshots?|backup|restore|model|save)[_-]?(?:dir|directory|folder)"
 )
-_CHECKPOINTS = re.compile(rf"--?{_OPTION}|checkpoints|ckpts)", re.IGNORECASE)
-_CHECKPOINTS_1 = re.compile(rf"--?{_OPTION}|(?:train|log|job|output)[_-]?dir)", re.IGNORECASE)
+_CHECKPOINTS = re.compile(rf"{_OPTION}|checkpoints|ckpts)", re.IGNORECASE)
+_CHECKPOINTS_1 = re.compile(rf"{_OPTION}|(?:train|log|job|output)[_-]?dir)", re.IGNORECASE)
 """The options of scripts of TensorFlow 1, too, which save where they write all else."""
-_OWN_DISK = re.compile(r"/(?:tmp|var/tmp|dev/shm|run)(?:/|\Z)")
+_OWN_DISK = re.compile(r"/(?:tmp|var/tmp|dev/shm|run|root|local\w*)(?:/|\Z)")
 """What each host has on a disk of its own, mostly."""
 _ADDRESS = re.compile(r"\bDISTRUN_ADDRESS\b")
 
@@ -52,10 +52,11 @@ def checkpoint_folders(spec: Spec) -> dict[str, tuple[str, str]]:
     form = _CHECKPOINTS_1 if spec.workers is Workers.INDEPENDENT else _CHECKPOINTS
     found: dict[str, tuple[str, str]] = {}
     of_roles = ((f"cluster.{role.role.value}.args", role.args) for role in roles)
-    for key, args in (("program.args", spec.program.args), *of_roles):
+    of_all = ("program.command", spec.program.argv[1:]), ("program.args", spec.program.args)
+    for key, args in (*of_all, *of_roles):
         for word, following in zip(args, (*args[1:], ""), strict=False):
             option, is_whole, value = word.partition("=")
-            folder = value if is_whole else following
+            folder = value if is_whole else following if word.startswith("-") else ""
             if form.fullmatch(option) and not re.match(r"-|\w+:/|\Z", folder):
                 found.setdefault(folder, (key, option))
     return found

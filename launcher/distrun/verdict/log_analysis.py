@@ -62,6 +62,8 @@ _HANDLER_SET = re.compile(
 )
 """What a program says of SIGTERM before it gets it."""
 _CURRENT_THREAD = "Current thread 0x"
+_WAITS = re.compile(r'/(?:queue|threading|multiprocessing/\w+|concurrent/futures/\w+)\.py", line ')
+"""Where Python waits for its own threads and processes."""
 _FRAME = re.compile(r'\s+File "([^"]+)", line (\d{1,9})(?:,? in (.+))?$')
 """A frame of a traceback; without a function, the place of a syntax error."""
 _LIBRARIES = (
@@ -195,6 +197,8 @@ class LogAnalysis:
         """Whether the lines after a traceback may come from a program that ends by it."""
         most = _MOST_LATER_LINES_EXIT_1 if self._code == 1 else _MOST_LATER_LINES
         later = self._later_lines(which)
+        if which.is_uncaught_aside and self._waits_inside:  # for what it has ended
+            return True
         is_at_exit = self._code == 1 and later <= _MOST_LINES_AT_EXIT
         return later <= most or (is_at_exit and self.takes_no_step_after(which.exception))
 
@@ -405,13 +409,23 @@ class LogAnalysis:
     @cached_property
     def interrupted_at(self) -> int | None:
         """The line of the deepest own frame in the thread that received the signal, if any."""
-        if self.crash is None:
-            return None
-        current = (
-            i for i in range(self.crash, len(self.lines)) if _CURRENT_THREAD in self.lines[i]
-        )
-        own = self._own_frames(range(next(current, self.crash), len(self.lines)))
+        own = self._own_frames(self._interrupted)
         return own[0][0] if own else None
+
+    @property
+    def _interrupted(self) -> range:
+        """The lines on the thread that received the signal."""
+        crash, end = self.crash, len(self.lines)
+        if crash is None:
+            return range(0)
+        current = (i for i in range(crash, end) if _CURRENT_THREAD in self.lines[i])
+        return range(next(current, crash), end)
+
+    @cached_property
+    def _waits_inside(self) -> bool:
+        """Whether that thread waited for another one, or for a process of the program."""
+        inner = range(self._interrupted.start, self.interrupted_at or 0)
+        return any(_WAITS.search(self.lines[index]) for index in inner)
 
     @property
     def forks_at(self) -> str:

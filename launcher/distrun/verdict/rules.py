@@ -329,7 +329,7 @@ _RESOURCES = (
              "out of shared memory", "insufficient shared memory",
          ),
          line_patterns=(
-             r".*\binsufficient shared memory\b.*",
+             r".*\binsufficient shared memory\b.*", r"memory allocation of \d+ bytes failed",
              r"tcmalloc: large alloc \d+ bytes == \(nil\).*", r".*\bMmapAligned\(\) failed.*",
              r"(?:jemalloc|libgomp): .*\balloc.*", r"Unable to allocate \d+ \(new failed\).*",
              r".*\bRAW: mmap (?:error|failed)\b.*", r"Fatal Python error: .*: memory error$",

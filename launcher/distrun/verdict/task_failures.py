@@ -151,12 +151,16 @@ def _by_log(task: TaskState, log: LogAnalysis) -> TaskFailure:
         child = told._replace(within=oom if told.signal == SIGKILL else ())
         return _child_failure(task, child, found.evidence)
     if task.exit.child is not None and (found is None or OF_CHILD.search(found.cause.text)):
-        return child_failure(task, () if found is None else found.evidence)
+        is_crash = task.exit.child.signal in CRASH_SIGNALS and log.interrupted_at is not None
+        crashed = log.evidence_at(log.interrupted_at) if is_crash else ()
+        return child_failure(task, (*crashed, *(() if found is None else found.evidence)))
     if found is not None and found.cause.code is Code.EXCEPTION_RAISED and (task.code or 1) > 1:
         # An exception that nothing catches exits 1.
         cause = found.cause._replace(code=Code.EXITED_AFTER_EXCEPTION, status=task.code)
         evidence = (*found.evidence, exit_evidence(task))
-        return replace(found, cause=cause, evidence=evidence)
+        found = replace(found, cause=cause, evidence=evidence)
+    if found is not None and task.exit.child is not None:  # it may have failed for want of that
+        found = replace(found, evidence=(*found.evidence, _death(task, task.exit.child)))
     return found or _exit(task, log)
 
 
@@ -176,9 +180,12 @@ def child_in(text: str) -> Cause | None:
 def _child_failure(task: TaskState, child: Cause, evidence: Sequence[Evidence]) -> TaskFailure:
     is_oom = any(each.code in _OOM for each in child.within)
     kind = Kind.HOST_MEMORY if is_oom else Kind.KILLED if child.signal == SIGKILL else Kind.CRASH
-    how = Evidence(task=task.name, source=Source.KERNEL, host=task.host, cause=child)
-    evidence = (how, *evidence) if task.exit.child else tuple(evidence)
+    evidence = (_death(task, child), *evidence) if task.exit.child else tuple(evidence)
     return TaskFailure(kind, child._replace(task=task.name), evidence)
+
+
+def _death(task: TaskState, child: Cause) -> Evidence:
+    return Evidence(task=task.name, source=Source.KERNEL, host=task.host, cause=child)
 
 
 def signal_of(task: TaskState) -> int | None:

@@ -68,9 +68,9 @@ def _plain(lines: Sequence[str]) -> Iterator[tuple[str, int]]:
         elif _IPYTHON_START.match(line):
             inside = "ipython"
             yield START, index
-        elif inside == "rich":
-            inside = "" if _RICH_END.match(line) else inside
-            yield _of_rich(line), index
+        elif inside.startswith("rich"):
+            text, frame, inside = _of_rich(line, frame, inside, index + 1 == len(lines))
+            yield text, index
         elif inside == "ipython" and line:
             text, frame = _of_ipython(line, frame)
             inside = inside if text[0].isspace() else ""
@@ -125,12 +125,23 @@ def _frame(path: Any, line: Any, name: Any) -> str:
     return f'  File "{path}", line {line}, in {name or "<module>"}'
 
 
-def _of_rich(line: str) -> str:
+def _of_rich(line: str, before: str, inside: str, is_last: bool) -> tuple[str, str, str]:
+    """Return a line, what of a path or an error goes on in the next one, and the part that is in.
+
+    Rich breaks lines that are too long: paths anywhere, and errors behind a space.
+    """
+    if inside == "rich error":
+        goes_on = line.endswith(" ") and not is_last
+        return ("    ", before + line, inside) if goes_on else (before + line, "", "")
+    if _RICH_END.match(line):
+        return "    ", "", "rich error"
     inner = _RICH_LINE.match(line)
-    frame = None if inner is None else _RICH_FRAME.match(inner["text"])
-    if frame is None:
-        return "    " + ("" if inner is None else inner["text"])
-    return _frame(frame["path"], frame["line"], frame["name"])
+    text = "" if inner is None else before + inner["text"]
+    frame = _RICH_FRAME.match(text)
+    if frame is not None:
+        return _frame(frame["path"], frame["line"], frame["name"]), "", inside
+    cut = re.match(r"/\S+( in)?$", text)
+    return f"    {text}", "" if cut is None else text + (" " if cut[1] else ""), inside
 
 
 def _alike(text: str) -> re.Pattern[str]:

@@ -135,13 +135,16 @@ def without_group(line: str) -> str:
 def tracebacks(raw: Sequence[str], lines: Sequence[str]) -> list[Traceback]:
     """Return all tracebacks of a log in order. `lines` are those of `raw` without group prefix."""
     found: list[Traceback] = []
+    within = ""
     for first, stop in _spans(raw, lines):
         exception = _exception(lines, first, stop)
         if exception is None:
             continue
         above = _line_above(lines, first)
         linked = found[-1] if found and above in (_HANDLING, _CAUSE) else None
-        aside = above if ASIDE.match(above) else ""
+        aside = above if ASIDE.match(above) else within
+        # Of processes that fail at once, the lines are mixed.
+        within = next(filter(ASIDE.match, lines[first + 1 : exception]), "")
         end = _end_of_message(lines, exception, stop)
         found.append(
             Traceback(
@@ -175,14 +178,14 @@ def _exception(lines: Sequence[str], first: int, stop: int) -> int | None:
     prefix = before if before.isspace() else ""
     for index in range(first + 1, stop):
         line = lines[index].removeprefix(prefix)
-        if line and not line[0].isspace() and not LOGGED.match(line):
+        if line and not line[0].isspace() and not (LOGGED.match(line) or ASIDE.match(line)):
             return index
     return None
 
 
 def _line_above(lines: Sequence[str], first: int) -> str:
     above = (lines[index].strip() for index in range(first - 1, -1, -1))
-    return next((line for line in above if line and not LOGGED.match(line)), "")
+    return next((line for line in above if line not in ("", START) and not LOGGED.match(line)), "")
 
 
 def _end_of_message(lines: Sequence[str], exception: int, stop: int) -> int:

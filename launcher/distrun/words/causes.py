@@ -1390,8 +1390,8 @@ ADVICE: dict[Code, Words] = {
             "`workers: independent`",
         )
     ),
-    Code.LEFT_AT_WORK: """start the program so that its script waits for it: without `&`, or with
-        `wait` at the end""",
+    Code.LEFT_AT_WORK: """start the program so that its script waits for it: without `&`, with
+        `wait` at the end, or in Python with the wait() of its Popen""",
     Code.CHILD_CRASHED: lambda c: cause_advice(c._replace(code=Code.CHILD_KILLED)) or "",
     Code.EXCEPTION_HIDDEN: lambda c: (
         f"{_if(c.path, _unhidden(c.path))}a program should not exit 0 after an exception: raise "

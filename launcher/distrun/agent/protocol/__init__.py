@@ -349,7 +349,7 @@ class TaskEnded(Report):
     """No process of the task is left. What they have used: see `UsageSampled`.
 
     `left`: how many were at work after the first one had exited 0, and were ended; `left_command`:
-    the command of one of them.
+    the beginning of their commands.
     """
 
     task: str

@@ -378,7 +378,7 @@ class Code(StrEnum):
     EXITED_AFTER_EXCEPTION = "exited_after_exception"  # status, text, name
     EXITED_WHILE_NEEDED = "exited_while_needed"  # name: the role, if its tasks may be independent
     SUCCESS_QUALIFIED = "success_qualified"  # within: what speaks against the success
-    LEFT_AT_WORK = "left_at_work"  # tasks, count: processes of each, text: the command of one
+    LEFT_AT_WORK = "left_at_work"  # tasks, count: processes of each, text: their commands
     CHILD_CRASHED = "child_crashed"  # tasks, signal
     # tasks, text, name; path: what hides the exit code, expected: the step at which it gave up
     EXCEPTION_HIDDEN = "exception_hidden"

@@ -34,6 +34,8 @@ _UNSEEN_PART = 0.2
 _END_BYTES = 16384
 """Of a log, in which a task that fails may speak of a limit or a port."""
 _MOST_OWNERS = 8
+_LONGEST_LEFT = 255
+"""The part of a report that has the commands of processes that were left."""
 _OF_CRASHES = (4, 5, 6, 7, 8, 9, 11, 31)
 """SIGKILL, and the signals that a program causes itself."""
 
@@ -383,12 +385,11 @@ class TaskRunner:
         if task.advance(time.monotonic()):
             used = self._remove(task)
             self._logs.record(task.log)
-            first = next(iter(task.left), "")
             self._link.report(
                 protocol.TaskEnded(
                     *(task.name, task.attempt, time.time(), *used),
                     left=len(task.left),
-                    left_command=first,
+                    left_command="; ".join(dict.fromkeys(task.left))[:_LONGEST_LEFT],
                 )
             )
         else:
