@@ -443,6 +443,7 @@ def bash(script: str, folder: Path) -> int:
         ("python own.py\necho finished with $?", "finished with 1\n", "2: echo finished"),
         ("if ! python own.py; then\n  echo 'no luck'\nfi", "no luck\n", "1: if ! "),
         ("python own.py &\nwait", "", "2: wait"),
+        ("set -e\n(python own.py) &\nwait\necho ended", "ended\n", "3: wait"),
         ('(python own.py; echo "exit: $?") | cat', "exit: 1\n", '1: (python own.py; echo "exit'),
         ("set -euo pipefail\npython own.py || true", "", "2: python own.py || true"),
         ("python own.py\npython -c '1'", "", "2: python -c '1'"),
@@ -557,6 +558,13 @@ def test_a_stack_or_a_list_is_no_exception(log: str) -> None:
 def test_an_exception_after_which_it_went_on_is_none(log: str, echo: str) -> None:
     log += "0\n" if echo else ""
     assert not found("mwm worker", "worker:0 gone 0", script=f"python own.py{echo}", worker0=log)
+
+
+@pytest.mark.parametrize(("script", "is_told"), [("t.py", False), ("", True)])
+def test_a_script_that_warns_of_an_exception_has_caught_it(script: str, is_told: bool) -> None:
+    log = f"2026-11-27 WARNING t: no wandb, going on\n{RAISED}"
+    verdict = judged("mwm worker", "worker:0 gone 0", program=script, worker0=log)
+    assert (verdict is not None) is is_told
 
 
 @pytest.mark.parametrize(("script", "is_told"), [("launch.py", True), ("t.py", False)])

@@ -66,7 +66,9 @@ _ECHO = re.compile(
 )
 _EXPANDED = re.compile(r"\$\([^)]*\)|\$\{[^}]*\}|\$[\w?#$!*@]+|`[^`]*`|%\w|\\n")
 _IGNORES = re.compile(r"\|\||^(?:if|while|until|!)\s")
-_TRAP = re.compile(r"trap\b.*\bexit\b.*\bEXIT\b")
+_TRAP = re.compile(r"trap\b.*\bexit\b.*\bEXIT\b|wait$")
+"""Commands after which the code of another one is lost; `wait` alone exits 0."""
+_WARNED = re.compile(r"\bWARN(?:ING)?\b|W\d{4} [\d:. ]+\S+\.py:\d+\]")
 _HIDES = re.compile(rf"(?<!>)\||{_IGNORES.pattern}")
 _STOPS_AT_ERROR = re.compile(r"\bset -\w*e|^#!.* -\w*e")
 _SEVERAL = re.compile(r";|&(?!>|\d)")
@@ -157,6 +159,9 @@ def _hidden_exceptions(
         log = log_of(task)
         raised, message = log.raised, log.message
         if raised is None or message is None or message.type in _EXITS:
+            continue
+        above = "".join(log.lines[max(0, raised.first - 1) : raised.first])
+        if scripts and _WARNED.search(above):  # nothing hides their codes: it was caught
             continue
         rest = log.lines[message.index + 1 :]
         after = next((line for line in rest if line[:1].strip()), "")
