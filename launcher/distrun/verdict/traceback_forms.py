@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 START = "Traceback (most recent call last):"
 _HEAD = "Traceback (most recent call last)"
-_RICH_START = re.compile(r"\s*[╭┌+]?[─━-]{2,} Traceback \(most recent call last\) [─━-]+[╮┐+]?\s*$")
+_RICH_START = re.compile(
+    r"\s*(?:[╭┌+][─━-]+|[─━-]{2,}) Traceback \(most recent call last\) [─━-]+[╮┐+]?\s*$"
+)
 _RICH_LINE = re.compile(r"\s*[│┃|] (?P<text>(?:.*\S)?)\s*[│┃|]\s*$")
 _RICH_END = re.compile(r"\s*[╰└+][─━-]+[╯┘+]\s*$")
 _RICH_ERROR = re.compile(r"\s*[╭┌+]?[─-]+ Error [─-]+[╮┐+]?\s*$")
@@ -69,7 +71,8 @@ def _plain(lines: Sequence[str]) -> Iterator[tuple[str, int]]:
             inside = "ipython"
             yield START, index
         elif inside.startswith("rich"):
-            text, frame, inside = _of_rich(line, frame, inside, index + 1 == len(lines))
+            after = "".join(lines[index + 1 : index + 2])
+            text, frame, inside = _of_rich(line, frame, inside, after)
             yield text, index
         elif inside == "ipython" and line:
             text, frame = _of_ipython(line, frame)
@@ -125,14 +128,16 @@ def _frame(path: Any, line: Any, name: Any) -> str:
     return f'  File "{path}", line {line}, in {name or "<module>"}'
 
 
-def _of_rich(line: str, before: str, inside: str, is_last: bool) -> tuple[str, str, str]:
+def _of_rich(line: str, before: str, inside: str, after: str) -> tuple[str, str, str]:
     """Return a line, what of a path or an error goes on in the next one, and the part that is in.
 
-    Rich breaks lines that are too long: paths anywhere, and errors behind a space.
+    Rich breaks lines that are too long: paths anywhere, and errors behind a space. Its handler for
+    logs sets all of them in, and fills them with spaces.
     """
     if inside == "rich error":
-        goes_on = line.endswith(" ") and not is_last
-        return ("    ", before + line, inside) if goes_on else (before + line, "", "")
+        text, depth = before + line.strip(), len(line) - len(line.lstrip())
+        is_broken = after[:depth].isspace() if depth else line.endswith(" ")
+        return ("    ", f"{text} ", inside) if is_broken and after.strip() else (text, "", "")
     if _RICH_END.match(line):
         return "    ", "", "rich error"
     inner = _RICH_LINE.match(line)
