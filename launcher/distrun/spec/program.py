@@ -170,20 +170,17 @@ class _Reader(Frozen):
     def _check_files(self, words: tuple[str, ...], place: str) -> None:
         """Check the program of a command, or the script that it gives to Python or to a shell."""
         runner = _RUNNER.fullmatch(os.path.basename(words[0]))
-        if runner is None:
-            name = words[0] if "/" in words[0] else ""  # else it is looked for in PATH
-        else:
+        name = words[0] if "/" in words[0] else ""  # else it is looked for in PATH
+        if runner is not None:
             given = itertools.takewhile(lambda word: not _OF_NO_FILE.fullmatch(word), words[1:])
             files = (each for each in given if os.path.isfile(os.path.join(self.workdir, each)))
             name = next(files, "")
-        if not name or self.context.is_forced:
-            return
         path = os.path.join(self.workdir, name)
         if runner is not None and runner[1]:
             wrong = _unfit_script(path, name, is_for_python=True)
         else:
             wrong = _windows_line(path, name, by_kernel=runner is None)
-        if wrong is not None:
+        if name and wrong is not None and not self.context.is_forced:
             self.problems.add(place, f"{place}{wrong[0]}", wrong[1])
 
     def _script(self, section: Section) -> str:
@@ -289,19 +286,16 @@ def _ipython_line(text: bytes) -> tuple[int, str] | None:
 
 def _windows_line(path: str, name: str, *, by_kernel: bool) -> tuple[str, str] | None:
     """What Windows has added to a script's first line, and what to do; None: nothing."""
-    q, line = shlex.quote(name), re.match(rb"(\xef\xbb\xbf)?(#!)?.*?(\r?)\n", beginning(path, 4096))
-    if line is None or (by_kernel and not line[2]):
-        return None
-    if line[3]:
-        what = "ends with a carriage return, as files of Windows do: "
-        what += "no interpreter has such a name" if by_kernel else "a shell takes it for text"
-        convert = f"convert it: sed -i 's/\\r$//' {q}"
-    elif line[1] and by_kernel:
-        what = "begins with a byte order mark, as files of Windows do: it names no interpreter"
-        convert = f"convert it: sed -i '1s/^\\xef\\xbb\\xbf//' {q}"
+    line, newline, _ = beginning(path, 4096).partition(b"\n")
+    if newline and line.endswith(b"\r") and (line.startswith(b"#!") or not by_kernel):
+        what, edit = "ends with a carriage return", r"s/\r$//"
+    elif line.startswith(codecs.BOM_UTF8 + b"#!") and by_kernel:
+        what, edit = "begins with a byte order mark", r"1s/^\xef\xbb\xbf//"
     else:
         return None
-    return f": the first line of {quoted(name)} {what}", convert
+    effect = "no interpreter has such a name" if by_kernel else "a shell takes it for text"
+    said = f": the first line of {quoted(name)} {what}, as files of Windows do: {effect}"
+    return said, f"convert it: sed -i '{edit}' {shlex.quote(name)}"
 
 
 def _script_of_line(line: str, folder: str) -> str:

@@ -197,7 +197,8 @@ class LogAnalysis:
         """Whether the lines after a traceback may come from a program that ends by it."""
         most = _MOST_LATER_LINES_EXIT_1 if self._code == 1 else _MOST_LATER_LINES
         later = self._later_lines(which)
-        if which.is_uncaught_aside and self._waits_inside:  # for what it has ended
+        inner = self.lines[self._interrupted.start : self.interrupted_at or 0]
+        if which.is_uncaught_aside and any(map(_WAITS.search, inner)):  # for what it has ended
             return True
         is_at_exit = self._code == 1 and later <= _MOST_LINES_AT_EXIT
         return later <= most or (is_at_exit and self.takes_no_step_after(which.exception))
@@ -415,17 +416,10 @@ class LogAnalysis:
     @property
     def _interrupted(self) -> range:
         """The lines on the thread that received the signal."""
-        crash, end = self.crash, len(self.lines)
-        if crash is None:
-            return range(0)
+        end = len(self.lines)
+        crash = end if self.crash is None else self.crash
         current = (i for i in range(crash, end) if _CURRENT_THREAD in self.lines[i])
         return range(next(current, crash), end)
-
-    @cached_property
-    def _waits_inside(self) -> bool:
-        """Whether that thread waited for another one, or for a process of the program."""
-        inner = range(self._interrupted.start, self.interrupted_at or 0)
-        return any(_WAITS.search(self.lines[index]) for index in inner)
 
     @property
     def forks_at(self) -> str:

@@ -148,8 +148,8 @@ def _by_log(task: TaskState, log: LogAnalysis) -> TaskFailure:
     told = None if task.exit.child or found is None else child_in(log.text)
     if told is not None and found is not None and found.cause.code is Code.EXCEPTION_RAISED:
         oom = tuple(each for each in task.exit.found if each.code in _OOM)
-        child = told._replace(within=oom if told.signal == SIGKILL else ())
-        return _child_failure(task, child, found.evidence)
+        told = told._replace(within=oom if told.signal == SIGKILL else ())
+        return child_failure(task, found.evidence, told)
     if task.exit.child is not None and (found is None or OF_CHILD.search(found.cause.text)):
         is_crash = task.exit.child.signal in CRASH_SIGNALS and log.interrupted_at is not None
         crashed = log.evidence_at(log.interrupted_at) if is_crash else ()
@@ -164,11 +164,6 @@ def _by_log(task: TaskState, log: LogAnalysis) -> TaskFailure:
     return found or _exit(task, log)
 
 
-def child_failure(task: TaskState, evidence: Sequence[Evidence] = ()) -> TaskFailure:
-    """Return that a signal has killed one of a task's processes, with what the task said of it."""
-    return _child_failure(task, task.exit.child or Cause(Code.CHILD_KILLED), evidence)
-
-
 def child_in(text: str) -> Cause | None:
     """Return the death of a child of which a program tells, where the kernel does not."""
     match = OF_SIGNAL.search(text)
@@ -177,7 +172,14 @@ def child_in(text: str) -> Cause | None:
     return Cause(Code.CHILD_KILLED, pid=int(match[1] or 0), signal=_SIGNALS[match[2][0]])
 
 
-def _child_failure(task: TaskState, child: Cause, evidence: Sequence[Evidence]) -> TaskFailure:
+def child_failure(
+    task: TaskState, evidence: Sequence[Evidence] = (), told: Cause | None = None
+) -> TaskFailure:
+    """Return that a signal has killed one of a task's processes, with what the task said of it.
+
+    `told`: how it died, by the task's words, where the kernel does not tell.
+    """
+    child = told or task.exit.child or Cause(Code.CHILD_KILLED)
     is_oom = any(each.code in _OOM for each in child.within)
     kind = Kind.HOST_MEMORY if is_oom else Kind.KILLED if child.signal == SIGKILL else Kind.CRASH
     evidence = (_death(task, child), *evidence) if task.exit.child else tuple(evidence)
