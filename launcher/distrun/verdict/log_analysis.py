@@ -197,9 +197,10 @@ class LogAnalysis:
         """Whether the lines after a traceback may come from a program that ends by it."""
         most = _MOST_LATER_LINES_EXIT_1 if self._code == 1 else _MOST_LATER_LINES
         later = self._later_lines(which)
-        inner = self.lines[self._interrupted.start : self.interrupted_at or 0]
-        if which.is_uncaught_aside and any(map(_WAITS.search, inner)):  # for what it has ended
-            return True
+        if which.is_uncaught_aside:  # the main thread may wait for what has ended by it
+            inner = self.lines[self._interrupted.start : self.interrupted_at or 0]
+            if any(map(_WAITS.search, inner)):
+                return True
         is_at_exit = self._code == 1 and later <= _MOST_LINES_AT_EXIT
         return later <= most or (is_at_exit and self.takes_no_step_after(which.exception))
 
