@@ -34,8 +34,7 @@ _UNSEEN_PART = 0.2
 _END_BYTES = 16384
 """Of a log, in which a task that fails may speak of a limit or a port."""
 _MOST_OWNERS = 8
-_LONGEST_LEFT = 255
-"""The part of a report that has the commands of processes that were left."""
+_LONGEST_LEFT = 255  # the supervisor refuses longer ones
 _OF_CRASHES = (4, 5, 6, 7, 8, 9, 11, 31)
 """SIGKILL, and the signals that a program causes itself."""
 
