@@ -266,9 +266,17 @@ def test_a_remedy_is_not_cut() -> None:
     )
 
 
-def test_the_evidence_is_the_error_and_not_the_hint_after_it() -> None:
-    log = "config error: no key 'lr'\nerror: bad config\nSee the help\nGood luck\n"
-    assert alone(log, 4).evidence[0].text == "error: bad config"
+@pytest.mark.parametrize(
+    ("before", "error"),
+    [
+        ("config error: no key 'lr'", "error: bad config"),
+        ("Error executing job with overrides: []", "Error locating target 'src.Net', set env var"),
+        ("Error in call to target 'src.Net':", "TypeError(\"got an unexpected argument 'x'\")"),
+    ],
+)
+def test_the_evidence_is_the_error_and_not_the_hint_after_it(before: str, error: str) -> None:
+    log = f"{before}\n{error}\nSee the help\nfull_key: model\n\nGood luck\n"
+    assert alone(log, 4).evidence[0].text == error
 
 
 MERGE = "[Op:MergeV2Checkpoints]"

@@ -38,8 +38,8 @@ _ABORTS = (
     *("what():", "Assertion `"),
 )
 _ERROR = re.compile(
-    r"^\s*(?:[\w.]+(?:Error|Exception)|ERROR|FATAL|CRITICAL|[Ee]rror|[Ff]atal)\b ?:"
-    r"|: (?:fatal )?error: "
+    r"^\s*(?:[\w.]+(?:Error|Exception)|ERROR|FATAL|CRITICAL|[Ee]rror|[Ff]atal)\b ?[:(]"
+    r"|: (?:fatal )?error: |^Error (?:in|executing|locating|while|instantiating) "
     r"|\bcommand not found$|: not found$|\| (?:ERROR|CRITICAL) +\||\b(?:ERROR|CRITICAL)\b[ :\]-]"
 )
 OF_CHILD = re.compile(
