@@ -1,7 +1,5 @@
 """The record: what is written is read again, whatever became of the disk; specs and plans, too."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import resource
@@ -23,7 +21,7 @@ from distrun.job import events
 from distrun.job.record import EventLog, read
 from distrun.plan import Plan, tasks
 from distrun.spec import model as spec_model
-from distrun.spec.model import RoleSpec, Spec
+from distrun.spec.model import Spec
 from distrun.verdict import model as verdict_model
 from distrun.verdict.model import Kind
 from harness.generated import OS_TEXT, causes
@@ -88,17 +86,16 @@ def test_a_torn_last_line_is_ignored_wherever_it_is_torn(record: Path) -> None:
             json.dumps({**events.encode(STARTED[1]), **change}).encode() + b"\n"
             for change in (
                 {"at": 1e300}, {"at": float("inf")}, {"at": "now"}, {"pid": "x"}, {"pid": None},
-                {"attempt": float("nan")}, {"task": 5}, {"task": ["a"]}, {"event": "HostLost"},
+                {"attempt": float("nan")}, {"task": 5}, {"task": ["a"]},
+                {"event": "Synced", "host": "a", "files": 1, "size": 10**400},
                 {"event": "TaskNotStarted", "cause": {"code": "log_not_opened", "within": [[]]}},
-                {"event": "JobEnded", "outcome": {}}, {"event": "HostReady"},
+                {"event": "JobEnded", "outcome": {}}, {"event": "HostReady"}, {"event": "HostLost"},
             )
         ),
     ],
-    ids=range(20),
+    ids=range(21),
 )  # fmt: skip
-def test_a_line_that_cannot_be_understood_takes_no_other_with_it(
-    record: Path, damage: bytes
-) -> None:
+def test_a_line_that_cannot_be_read_takes_no_other_with_it(record: Path, damage: bytes) -> None:
     lines = record.read_bytes().splitlines(keepends=True)
     record.write_bytes(b"".join([*lines[:2], damage, *lines[2:]]))
     assert read(str(record)) == STARTED
@@ -173,17 +170,3 @@ def test_every_event_comes_back(event: events.Event) -> None:
 @given(value=st.from_type(Spec) | st.from_type(Plan))
 def test_specs_and_plans_come_back(value: Spec | Plan) -> None:
     assert from_json(type(value), through_json(value)) == value
-
-
-@pytest.mark.parametrize(
-    "value", [None, [], 1, "x", {}, {"role": "No Body", "count": 1}, {"role": None, "count": 1}]
-)
-def test_what_does_not_fit_is_an_error(value: Any) -> None:
-    with pytest.raises((TypeError, ValueError, KeyError)):
-        from_json(RoleSpec, value)
-
-
-def test_a_number_that_nothing_could_show_is_an_error() -> None:
-    record = events.encode(events.Synced(at=1.0, host="a", files=1, size=2))
-    with pytest.raises(ValueError, match="size is "):
-        events.decode({**record, "size": 10**400})

@@ -1,7 +1,5 @@
 """What will run where: placement, addresses, TF_CONFIG, GPUs, threads, variables, commands."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a valid spec means once it is loaded; `--set`; which interpreter runs a script."""
 
-from __future__ import annotations
-
 import io
 import re
 import subprocess
@@ -31,12 +29,10 @@ program:
 def test_the_defaults(folder: Path) -> None:
     spec = load_text(folder, SMALL)
 
-    assert (spec.name, spec.hosts, spec.success) == (
-        "job", (HostSpec(),), Success.CHIEF_AND_WORKERS,
-    )  # fmt: skip
-    assert (spec.program.kind, spec.program.target, spec.program.workdir) == (
-        ProgramKind.SCRIPT, str(folder / "train.py"), str(folder),
-    )  # fmt: skip
+    assert (spec.name, spec.hosts) == ("job", (HostSpec(),))
+    assert (spec.success, spec.program.kind) == (Success.CHIEF_AND_WORKERS, ProgramKind.SCRIPT)
+    target = str(folder / "train.py")
+    assert (spec.program.target, spec.program.workdir) == (target, str(folder))
     assert (spec.timeouts.start, spec.timeouts.run) == (300, None)
     assert (spec.program.python, spec.port_range, spec.tensorboard) == (None, None, None)
 
@@ -137,9 +133,7 @@ def test_a_folder_in_which_tasks_run_goes_by_the_path_that_is_sent(folder: Path)
     assert spec.program.workdir == str(folder)
 
 
-def test_paths_are_relative_to_the_file_and_workdir_defaults_to_the_caller(
-    folder: Path,
-) -> None:
+def test_paths_are_relative_to_the_file_and_workdir_defaults_to_the_caller(folder: Path) -> None:
     inner = folder / "a" / "b"
     inner.mkdir(parents=True)
     (inner / "run.py").touch()
@@ -189,9 +183,7 @@ def test_a_script_that_its_interpreter_does_not_read_is_refused_with_the_command
         'a = (10\n%3)\nb = """\n!pip install\n"""\n',
     ],
 )
-def test_a_script_that_only_resembles_one_for_ipython_is_not_refused(
-    folder: Path, script: str
-) -> None:
+def test_a_script_that_resembles_one_for_ipython_is_not_refused(folder: Path, script: str) -> None:
     (folder / "a b.py").write_text(script)
     load_text(folder, ODD_SCRIPT)
 
@@ -349,17 +341,17 @@ def test_values_are_replaced_added_and_read_as_yaml(folder: Path) -> None:
     assert spec.name == "42"
 
 
+WHOLE = "set the whole of it instead"
+
+
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
         ("cluster.wroker=2", "unknown role 'wroker' in cluster; did you mean 'worker'?"),
-        (
-            "cluster.worker.gpus=1",
-            "cluster.worker is 2, which has no key 'gpus'; set the whole of it instead",
-        ),
-        ("hosts[3]=x", "hosts has 2 items and no hosts[3]; set the whole of it instead"),
-        ("cluster[0]=x", "cluster is a mapping, not a list; set the whole of it instead"),
-        ("ports[0]=x", "ports is not there, so it has no item 0; set the whole of it instead"),
+        ("cluster.worker.gpus=1", f"cluster.worker is 2, which has no key 'gpus'; {WHOLE}"),
+        ("hosts[3]=x", f"hosts has 2 items and no hosts[3]; {WHOLE}"),
+        ("cluster[0]=x", f"cluster is a mapping, not a list; {WHOLE}"),
+        ("ports[0]=x", f"ports is not there, so it has no item 0; {WHOLE}"),
         ("cluster.worker", "this is not PATH=VALUE; write for example cluster.worker=4"),
         ("a..b=4", "this is not PATH=VALUE; write for example cluster.worker=4"),
         ("name=[", "not valid YAML: while parsing a flow node, did not find expected node content"),
@@ -394,7 +386,8 @@ def program(path: Path, text: str = "#!/bin/sh\n") -> Path:
 
 
 @pytest.fixture
-def environ(tmp_path: Path) -> dict[str, str]:
+def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    monkeypatch.chdir(tmp_path)
     for name in ("venv/bin/python", "conda/bin/python", "path/python3", "opt/python3.9"):
         program(tmp_path / name)
     return {"PATH": str(tmp_path / "path")}
@@ -418,14 +411,8 @@ def environ(tmp_path: Path) -> dict[str, str]:
     ],
 )
 def test_it_is_as_by_hand(
-    active: dict[str, str],
-    first_line: str,
-    expected: str,
-    environ: dict[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    active: dict[str, str], first_line: str, expected: str, environ: dict[str, str], tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     script = program(tmp_path / "train.py", f"{first_line.format(tmp_path)}\nprint(1)\n")
     relative = environ | active
     environ |= {name: value and str(tmp_path / value) for name, value in active.items()}

@@ -3,8 +3,6 @@
 A case is `=== its title`, the spec, `>>>` and the expected messages; `{folder}` is the spec's.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -19,9 +17,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("kind", "spec", "expected"), CASES)
-def test_every_problem_is_told_with_its_place(
-    folder: Path, kind: str, spec: str, expected: str
-) -> None:
+def test_each_problem_has_its_place(folder: Path, kind: str, spec: str, expected: str) -> None:
     error = refusal(folder, spec.partition("\n")[2] + "\n")
     assert str(error).replace(str(folder), "{folder}").splitlines() == expected.strip().splitlines()
     assert str(error) == "\n".join(map(str, error.problems))

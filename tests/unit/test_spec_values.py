@@ -1,7 +1,5 @@
 """Scalars by the core schema of YAML 1.2; durations and sizes."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

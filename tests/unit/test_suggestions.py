@@ -4,8 +4,6 @@ The messages are those of spec_messages/. A suggestion with words of its own is 
 what a user would write then. Keys and commands in other messages are taken from the source.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable, Iterator
@@ -79,24 +77,19 @@ class Place:
 
     def __init__(self, text: str, problem: Problem) -> None:
         self.text = text
-        self.parent: Any
-        self.key: Any
-        self.value: Any
         self.names_what_is_unknown = problem.message.startswith("unknown ")
         root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
-        at = (problem.line, problem.column)
-        self.parent, self.key, self.value = None, None, root
+        found: list[Any] = []
+        empty: list[Any] = [(None, None, root, False)]
         for parent, key, value in _entries(root):
-            for each in (key, value):
-                mark = None if each is None else each.start_mark
-                if mark is not None and (mark.line + 1, mark.column + 1) == at:
-                    self.parent, self.key, self.value = parent, key, value
-                    self.is_key = each is key
-                    return
+            for each in filter(None, (key, value)):
+                mark = each.start_mark
+                if (mark.line + 1, mark.column + 1) == (problem.line, problem.column):
+                    found.append((parent, key, value, each is key))
             is_empty = isinstance(value, yaml.ScalarNode) and value.value == "" and not value.style
             if is_empty and value.start_mark.line + 1 == problem.line:
-                self.parent, self.key, self.value = parent, key, value
-        self.is_key = False
+                empty.append((parent, key, value, False))
+        self.parent, self.key, self.value, self.is_key = (found or empty[-1:])[0]
 
     def replace(self, new: str) -> str:
         """Write something else where the problem is."""
@@ -181,10 +174,7 @@ FORMS: tuple[tuple[str, Follow], ...] = (
     (r"write (off|always|failure|chief|true|false|\d+-\d+|\d+m?s?)", _written),
     (r"write (\[[\d-]+\]) or .*", _written),
     (r"(?:give it a unit): (\S+)", _written),
-    (
-        r".*write (?:a list such as|a list of \w+ such as|one such as|for example) (\S+|\[.*\])",
-        _written,
-    ),
+    (r".*write (?:a list(?: of \w+)? such as|one such as|for example) (\S+|\[.*\])", _written),
     (r"(?:remove|keep) (?:it|one)\b.*", lambda _, place, __: place.remove()),
 )
 
@@ -343,11 +333,8 @@ def test_each_suggestion_about_arguments_works(
         text = "".join(f"  {key}: {value}\n" for key, value in program.items())
         spec = "strategy: multi_worker_mirrored\ncluster: {worker: 2}\nprogram:\n"
         what = "" if args == IN_COMMAND else "  script: train.py\n"
-        loaded = load_text(
-            folder,
-            f"{spec}{what}{text}{more}",
-            environ={"PATH": "x", "HOME": "/home/u"},
-        )
+        spec += f"{what}{text}{more}"
+        loaded = load_text(folder, spec, environ={"PATH": "x", "HOME": "/home/u"})
         return [each.hint for each in check_values(loaded)]
 
     given = {"command" if args == IN_COMMAND else "args": args}

@@ -1,7 +1,5 @@
 """Which files other hosts are sent, and as what."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import socket
@@ -32,6 +30,19 @@ def names(manifest: Manifest) -> set[bytes]:
     return {file.path.encode("utf-8", "surrogateescape") for file in manifest.files}
 
 
+def links_of(manifest: Manifest) -> dict[str, str]:
+    return {link.path: link.target for link in manifest.links}
+
+
+def make(top: Path, paths: str, **links: Path | str) -> None:
+    """Make files that contain their own paths, and links to what is named."""
+    for path in paths.split():
+        (top / path).parent.mkdir(parents=True, exist_ok=True)
+        (top / path).write_text(path)
+    for name, target in links.items():
+        (top / name).symlink_to(target)
+
+
 def test_files_of_every_kind_are_listed_with_what_identifies_them(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text("#!/bin/sh\n")
     (tmp_path / "run.sh").chmod(0o6755)  # whoever owns the copy gives nobody their rights
@@ -59,69 +70,44 @@ def test_files_of_every_kind_are_listed_with_what_identifies_them(tmp_path: Path
 
 
 def test_links_stay_links_where_they_lead_to_what_is_sent(tmp_path: Path) -> None:
-    top, outside = tmp_path / "top", tmp_path / "outside"
-    for folder in (top / "src", outside / "lib"):
-        folder.mkdir(parents=True)
-    (top / "src" / "a.py").write_text("a")
-    (outside / "shared.py").write_text("shared")
-    (outside / "lib" / "b.py").write_text("b")
-    (outside / "lib" / ".gitignore").write_text("*.log")
-    (outside / "lib" / "x.log").write_text("x")
-    (top / "near").symlink_to("src/a.py")
-    (top / "absolute").symlink_to(top / "src")
-    (top / "src" / "up").symlink_to("..")
-    (top / "nowhere").symlink_to("gone")
-    (top / "lost").symlink_to("/gone/for/ever")
-    (top / "shared.py").symlink_to(outside / "shared.py")
-    (top / "lib").symlink_to(outside / "lib")
-    (outside / "lib" / "again").symlink_to(top / "lib")
+    top, lib = tmp_path / "top", tmp_path / "outside" / "lib"
+    make(top, "src/a.py", near="src/a.py", absolute=top / "src", nowhere="gone", lost="/gone/ever")
+    make(top, "", lib=lib, shared=lib.parent / "shared.py")
+    make(top / "src", "", up="..")
+    make(lib, "b.py x.log ../shared.py", again=top / "lib")
+    (lib / ".gitignore").write_text("*.log")
     made = FileSelection(str(top), [str(top)]).manifest()
-    links = {link.path: link.target for link in made.links}
-    assert links["near"] == "src/a.py"
-    assert links["absolute"] == "src"
-    assert links["src/up"] == ".."
-    assert links["nowhere"] == "gone"
+    links = links_of(made)
+    expected = {"near": "src/a.py", "absolute": "src", "src/up": "..", "nowhere": "gone"}
+    assert {name: links.get(name) for name in expected} == expected
     assert "lost" not in links
-    assert names(made) == {b"src/a.py", b"shared.py", b"lib/b.py", b"lib/.gitignore"}
-
-
-def links_of(manifest: Manifest) -> dict[str, str]:
-    return {link.path: link.target for link in manifest.links}
+    assert names(made) == {b"src/a.py", b"shared", b"lib/b.py", b"lib/.gitignore"}
 
 
 def test_a_link_to_what_is_not_sent_is_replaced_by_it(tmp_path: Path) -> None:
-    top, home = tmp_path / "top", tmp_path / "top" / "home"
-    for folder in (top / "ck" / "old", home):
-        folder.mkdir(parents=True)
-    (top / "ck" / "5.h5").write_text("best")
-    (top / "ck" / "old" / "4.h5").write_text("old")
-    (top / "ck" / "old" / "here").symlink_to(".")
-    (home / "log").touch()
-    (top / ".gitignore").write_text("ck/\n")
-    (top / "best.h5").symlink_to("ck/5.h5")
-    (top / "also").symlink_to("best.h5")
-    (top / "old").symlink_to(top / "ck" / "old")
-    (top / "log").symlink_to("home/log")
-    made = FileSelection(str(top), [str(top)], [str(home)]).manifest()
-    assert names(made) == {b".gitignore", b"best.h5", b"old/4.h5"}
-    assert links_of(made) == {"also": "best.h5", "old/here": "."}
+    old = tmp_path / "ck" / "old"
+    make(tmp_path, "ck/5.h5 ck/old/4.h5 home/log", best="ck/5.h5", also="best", log="home/log")
+    make(tmp_path, "", old=old)
+    make(old, "", here=".")
+    (tmp_path / ".gitignore").write_text("ck/\n")
+    home = tmp_path / "home"
+    made = FileSelection(str(tmp_path), [str(tmp_path)], [str(home)]).manifest()
+    assert names(made) == {b".gitignore", b"best", b"old/4.h5"}
+    assert links_of(made) == {"also": "best", "old/here": "."}
 
 
 def test_what_lies_below_a_link_comes_by_way_of_it(tmp_path: Path) -> None:
-    (tmp_path / "releases" / "1").mkdir(parents=True)
-    (tmp_path / "releases" / "1" / "train.py").write_text("x")
-    (tmp_path / "current").symlink_to("releases/1")
-    (tmp_path / "link.py").symlink_to("releases/1/train.py")
+    make(tmp_path, "releases/1/train.py", current="releases/1", link="releases/1/train.py")
     inside = {"target": str(tmp_path / "current" / "train.py"), "sync": Sync.PATHS}
     cases: list[dict[str, Any]] = [
-        {"workdir": str(tmp_path / "current"), "target": str(tmp_path / "link.py")},
+        {"workdir": str(tmp_path / "current"), "target": str(tmp_path / "link")},
         {**inside, "sync_paths": (str(tmp_path),)},
         {**inside, "sync_paths": (str(tmp_path), str(tmp_path / "current"))},
     ]
     for case in cases:
         made = select_files(of_script(tmp_path, **case)).manifest()
         assert names(made) == {b"releases/1/train.py"}
-        assert links_of(made) == {"current": "releases/1", "link.py": "releases/1/train.py"}
+        assert links_of(made) == {"current": "releases/1", "link": "releases/1/train.py"}
         assert made.folders == ("releases",)
     (tmp_path / ".gitignore").write_text("releases/\n")
     for case in cases:
@@ -132,19 +118,17 @@ def test_what_lies_below_a_link_comes_by_way_of_it(tmp_path: Path) -> None:
 
 def test_a_link_that_goes_by_the_tops_own_name_stays_within_the_copy(tmp_path: Path) -> None:
     top = tmp_path / "top"
-    (top / "src").mkdir(parents=True)
-    (top / "y").touch()
-    (top / "x").symlink_to("../top/y")
-    (top / "src" / "x").symlink_to("../../top/src/../y")
-    (top / "gone").symlink_to("../top/z")
+    make(top, "y src/y", x="../top/y", gone="../top/z")
+    make(top / "src", "", x="../../top/src/../y")
+    make(top, "deep/y deep/inner/z", way="deep/inner", other="way/../y")
     made = FileSelection(str(top), [str(top)]).manifest()
-    assert links_of(made) == {"x": "y", "src/x": "../y", "gone": "z"}
+    named = {"x": "y", "src/x": "../y", "gone": "z"}
+    assert links_of(made) == {**named, "way": "deep/inner", "other": "deep/y"}
 
 
 def test_more_than_100_mb_are_refused_with_what_takes_them_and_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "train.py").touch()
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "big.bin").touch()
+    make(tmp_path, "train.py data/big.bin")
+    (tmp_path / "train.py").write_text("")
     os.truncate(tmp_path / "data" / "big.bin", file_selection.MOST_BYTES)
     assert select_files(of_script(tmp_path)).size == file_selection.MOST_BYTES
     (tmp_path / "one").write_text("1")
@@ -163,34 +147,19 @@ def test_more_than_100_mb_are_refused_with_what_takes_them_and_what_to_do(tmp_pa
 
 
 def test_listed_paths_are_sent_with_the_script_and_nothing_else(tmp_path: Path) -> None:
-    for name in ("job/train.py", "job/other.py", "job/ignored/x", "data/d.csv", "data/.git/c"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(name)
-    (tmp_path / "job" / ".gitignore").write_text("ignored\n")
-    made = select_files(
-        of_script(
-            tmp_path / "job",
-            sync=Sync.PATHS,
-            sync_paths=(str(tmp_path / "data"), str(tmp_path / "job" / "ignored")),
-            sync_base=str(tmp_path),
-        )
-    ).manifest()
+    make(tmp_path, "job/train.py job/other.py job/ignored/x data/d.csv data/.git/c")
+    (tmp_path / "job" / ".gitignore").write_text("ignored\n*.py\n")
+    paths = (str(tmp_path / "data"), str(tmp_path / "job" / "ignored"))
+    about = {"sync": Sync.PATHS, "sync_paths": paths, "sync_base": str(tmp_path)}
+    made = select_files(of_script(tmp_path / "job", **about)).manifest()
     assert names(made) == {b"job/train.py", b"data/d.csv", b"job/ignored/x"}
+    # Without a list, it is sent whatever the rules say of it.
+    made = select_files(of_script(tmp_path / "job")).manifest()
+    assert names(made) == {b".gitignore", b"train.py"}
 
 
-def test_the_script_is_sent_whatever_the_rules_say_of_it(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("x")
-    (tmp_path / "other.py").write_text("x")
-    (tmp_path / ".gitignore").write_text("*.py\n")
-    assert names(select_files(of_script(tmp_path)).manifest()) == {b".gitignore", b"train.py"}
-
-
-def test_a_file_that_is_gone_again_is_no_error_and_one_that_cannot_be_read_is(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "train.py").write_text("x")
-    (tmp_path / "swap").write_text("x")
-    (tmp_path / "grows").write_text("12345")
+def test_a_file_that_is_gone_is_no_error_and_one_that_cannot_be_read_is(tmp_path: Path) -> None:
+    make(tmp_path, "train.py swap grows")
     found = FileSelection(str(tmp_path), [str(tmp_path)])
     (tmp_path / "swap").unlink()
     (tmp_path / "grows").write_text("1234567")
@@ -204,17 +173,13 @@ def test_a_file_that_is_gone_again_is_no_error_and_one_that_cannot_be_read_is(
 
 
 def test_the_records_of_jobs_are_never_sent(tmp_path: Path) -> None:
-    (tmp_path / "train.py").touch()
-    (tmp_path / "home" / "jobs").mkdir(parents=True)
-    (tmp_path / "home" / "jobs" / "log").touch()
+    make(tmp_path, "train.py home/jobs/log")
     found = select_files(of_script(tmp_path), [str(tmp_path / "home" / "jobs")])
     assert names(found.manifest()) == {b"train.py"}
 
 
 @pytest.mark.parametrize("part", ["a", "a*", "[a-z]*?*", "**/"])
-def test_a_pattern_that_is_longer_than_any_path_is_refused_at_once(
-    tmp_path: Path, part: str
-) -> None:
+def test_a_pattern_longer_than_any_path_is_refused_at_once(tmp_path: Path, part: str) -> None:
     (tmp_path / "train.py").touch()
     ignored = tmp_path / ".gitignore"
     ignored.write_text(f"# {'x' * 5000}\n{part * (200_000 // len(part))}\n")
@@ -233,9 +198,7 @@ def test_a_pattern_that_is_longer_than_any_path_is_refused_at_once(
 def spec(tmp_path: Path) -> Spec:
     """Of a job on another host, whose folder has files that are sent and files that are not."""
     (tmp_path / ".gitignore").write_text("data\n*.csv\n")
-    (tmp_path / "data").mkdir()
-    for name in ("data/x.npz", "big.csv", "labels.txt", "train.py"):
-        (tmp_path / name).touch()
+    make(tmp_path, "data/x.npz big.csv labels.txt train.py")
     return spec_of(program=script_in(tmp_path), hosts=(HostSpec(name="h1"),))
 
 
@@ -275,18 +238,13 @@ def test_a_file_that_a_script_reads_and_that_is_not_sent_is_warned_of(
         ("ValueError: bad", ""),
     ],
 )
-def test_an_error_names_the_file_that_is_missing_on_a_host(
-    error: str, name: str, spec: Spec
-) -> None:
+def test_an_error_names_the_file_missing_on_a_host(error: str, name: str, spec: Spec) -> None:
     assert missing_file(spec, error) == name
 
 
 def test_a_file_that_is_missing_where_tasks_work_may_be_beside_the_script(tmp_path: Path) -> None:
+    make(tmp_path, "src/train.py src/data.csv src/both.csv both.csv")
     source = tmp_path / "src"
-    source.mkdir()
-    for name in ("train.py", "data.csv", "both.csv"):
-        (source / name).touch()
-    (tmp_path / "both.csv").touch()
     spec = spec_of(program=script_in(source, workdir=str(tmp_path)))
     error = "FileNotFoundError: [Errno 2] No such file or directory: '{}'"
     assert file_beside_script(spec, error.format("data.csv")) == str(source / "data.csv")

@@ -1,7 +1,5 @@
 """A TFJob becomes a spec, with what was guessed and dropped in comments, or is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -17,22 +15,14 @@ Json = dict[str, Any]
 
 def replicas(count: Any = 1, policy: str = "OnFailure", **container: Any) -> Json:
     own = {"name": "tensorflow", "image": "i:1", "command": ["python", "/t.py"], **container}
-    return {
-        "replicas": count,
-        "restartPolicy": policy,
-        "template": {"spec": {"containers": [own]}},
-    }
+    template = {"spec": {"containers": [own]}}
+    return {"replicas": count, "restartPolicy": policy, "template": template}
 
 
 def tfjob(roles: Any, version: str = "kubeflow.org/v1", **spec: Any) -> str:
-    return yaml.safe_dump(
-        {
-            "apiVersion": version,
-            "kind": "TFJob",
-            "metadata": {"name": "mnist", "namespace": "team"},
-            "spec": {"tfReplicaSpecs": roles, **spec},
-        }
-    )
+    metadata = {"name": "mnist", "namespace": "team"}
+    about = {"apiVersion": version, "kind": "TFJob", "metadata": metadata}
+    return yaml.safe_dump({**about, "spec": {"tfReplicaSpecs": roles, **spec}})
 
 
 def converted(text: str) -> tuple[Json, str]:
@@ -146,16 +136,11 @@ def test_what_a_cluster_has_beside_it_is_told_and_its_queue_is_kept() -> None:
     assert "metadata.labels" not in comments.replace("template.metadata.labels", "")
 
 
-def test_parameter_servers_without_a_chief_have_independent_workers() -> None:
+def test_parameter_servers_without_a_chief_have_independent_workers_also_on_this_machine() -> None:
     text = tfjob({"PS": replicas(1), "Worker": replicas(2)}, version="kubeflow.org/v1beta2")
-    spec = load_mapping(yaml.safe_load(convert(text)))
+    spec = load_mapping(yaml.safe_load(convert(text)), overrides=["hosts=[localhost]"])
     assert spec.workers is Workers.INDEPENDENT
     assert {role.role for role in spec.roles} == {Role.PS, Role.WORKER}
-
-
-def test_the_result_can_run_on_this_machine() -> None:
-    text = convert(tfjob({"Worker": replicas(2)}))
-    spec = load_mapping(yaml.safe_load(text), overrides=["hosts=[localhost]"])
     assert [host.name for host in spec.hosts] == ["localhost"]
 
 
