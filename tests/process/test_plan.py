@@ -273,3 +273,8 @@ def test_a_plan_of_a_job_in_pods_is_its_manifest(distrun: Distrun) -> None:
     (container,) = pod["containers"]
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "2"}
     assert json.loads(distrun("plan", spec, "--json").stdout)["plan"]["manifest"] == job
+    words = ("run", "--dry-run", "--image", "i:1")
+    alone = distrun.checked(*words, "--on", "kubernetes", "true").stdout
+    assert yaml.safe_load(alone)["spec"]["parallelism"] == 1
+    refused = distrun(*words, "true")
+    assert (refused.returncode, "add --on kubernetes" in refused.stderr) == (2, True)

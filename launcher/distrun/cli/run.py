@@ -14,6 +14,7 @@ import click
 from distrun.cli import console
 from distrun.cli.launch import launch, launch_options
 from distrun.cli.options import LaunchOptions, near_options
+from distrun.errors import UsageError
 from distrun.spec.problems import nearest, printable
 from distrun.strategies import STRATEGIES
 
@@ -133,6 +134,8 @@ def command(overrides: tuple[str, ...], print_spec: bool, **values: Any) -> int:
         absolute=print_spec and _is_file_elsewhere(sys.stdout),
         is_forced=values["force"],
     )
+    if options.image is not None and not any(host.pod for host in spec.hosts):
+        raise UsageError("--image is for pods, and the job has none", hint="add --on kubernetes")
     for choice in choices:
         console.print_message(choice)
     if not print_spec:

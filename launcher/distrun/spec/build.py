@@ -187,7 +187,8 @@ class _Builder:
         own = [each.role.value for each in self._roles if each.pod for _ in range(each.count)]
         shared = [each for each in self._roles if not each.pod]
         alone = sum(each.count for each in shared if each.role in (Role.CHIEF, Role.WORKER))
-        count = settings.pods or max(bool(shared), alone) + self._document.get("spares", 0)
+        least = bool(shared) or not own  # also without a cluster, whose one task is added later
+        count = settings.pods or max(least, alone) + self._document.get("spares", 0)
         gpus = () if settings.gpus == 0 else None
         return tuple(
             model.HostSpec(name=f"pod{number}", pod=True, gpus=gpus, role=role)
