@@ -111,7 +111,7 @@ def test_what_a_cluster_has_beside_it_is_told_and_its_queue_is_kept() -> None:
     """A manifest as `kubectl get -o yaml` prints it, in one file with a claim."""
     resources = {"limits": {"cpu": 4}, "requests": {"cpu": 1}, "claims": [{"name": "c"}]}
     worker, empty = replicas(resources=resources), replicas(0)
-    worker["template"]["spec"]["restartPolicy"] = "Always"
+    worker["template"]["spec"] |= {"restartPolicy": "Always", "volumes": None}
     worker["template"]["metadata"] = {"labels": {"a": "b"}, "name": "x"}
     document = yaml.safe_load(tfjob({"Worker": worker, "PS": empty}, runPolicy={}, suspend=True))
     document["status"] = {"conditions": []}

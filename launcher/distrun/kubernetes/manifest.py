@@ -71,6 +71,7 @@ def _job(spec: Spec, job_id: str, name: str, shape: str) -> dict[str, Any]:
     template = _pod(spec, settings, labels)
     for overlay in (settings.pod, *own):
         template = _merge(template, json.loads(overlay))
+    template["metadata"]["labels"].update(labels)  # pods are found by them
     job = _manifest(name, {**labels, **queue}, job_id, template, _MOST_REPLACEMENTS)
     job["metadata"].update(owner)
     job["spec"].update(parallelism=count, completions=count)
@@ -201,7 +202,7 @@ def _pod(spec: Spec, settings: KubernetesSpec, labels: dict[str, str]) -> dict[s
 def _merge(base: Any, overlay: Any, key: str = "") -> Any:
     """Return what an overlay makes of a manifest: mappings are merged, and lists of named items.
 
-    Other lists are appended to, a command and its arguments replaced.
+    Other lists are appended to, those of a sidecar's command and arguments replaced.
     """
     if isinstance(base, dict) and isinstance(overlay, dict):
         changed = {

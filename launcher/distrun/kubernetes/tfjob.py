@@ -380,11 +380,15 @@ class _Conversion:
 
 
 def _copied(value: Any, values: Iterator[int]) -> Any:
-    """Return a value in which nothing is shared: an alias of YAML stands for a value of its own."""
+    """Return a value in which nothing is shared: an alias of YAML stands for a value of its own.
+
+    A field that is null is none, as for the API server.
+    """
     if next(values) == _MOST_VALUES:
         raise ValueError(f"with its aliases it has more than {_MOST_VALUES:,} values")
     if isinstance(value, dict):
-        return {key: _copied(each, values) for key, each in value.items()}
+        own = ((key, each) for key, each in value.items() if each is not None)
+        return {key: _copied(each, values) for key, each in own}
     return [_copied(each, values) for each in value] if isinstance(value, list) else value
 
 

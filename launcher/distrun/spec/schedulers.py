@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrun.frozen import Frozen
 from distrun.spec.common_values import VERBATIM, count, list_hint
-from distrun.spec.nodes import Mapping, Node, Scalar
+from distrun.spec.nodes import Mapping, Node, Scalar, Sequence
 from distrun.spec.scalars import Boolean, Duration, Integer, Size, Text
 from distrun.spec.schema import FAILED, ListOf, Made, MapOf, OneOf, key, mismatch
 
@@ -119,6 +119,20 @@ class SlurmSpec(Frozen, kw_only=True):
 # fmt: on
 
 
+_FORM: dict[str, Any] = {
+    "metadata": {"labels": {}},
+    "spec": {
+        "containers": [{"env": [{}], "volumeMounts": [{}], "resources": {}}],
+        "volumes": [{}],
+        "tolerations": [{}],
+        "terminationGracePeriodSeconds": 0,
+    },
+}
+"""What a template of distrun has itself, each with a value of its type."""
+_CONTAINER = "distrun"
+"""The name of the container in which tasks run."""
+
+
 class Overlay(Frozen):
     """A part of a pod's manifest, taken as it is written; reads as JSON."""
 
@@ -127,14 +141,38 @@ class Overlay(Frozen):
     def read(self, node: Node, path: str, problems: Problems) -> Any:
         if not isinstance(node, Mapping):
             return mismatch(node, path, self.expected, problems)
-        unknown = [each.key for each in node.entries if each.key.text not in ("metadata", "spec")]
+        unknown = [each.key for each in node.entries if each.key.text not in _FORM]
         for each in unknown:
             message = f"{path} is the template of a pod, and has no {each.text}"
             problems.add(each.mark, message, f"write it in {path}.spec or {path}.metadata")
-        return FAILED if unknown else json.dumps(_plain(node))
+        if unknown or not _has_form(node, _FORM, path, problems):
+            return FAILED
+        plain = _plain(node)
+        for each in plain.get("spec", {}).get("containers", ()):
+            own = {"command", "args"} & each.keys()
+            if own and each.get("name", _CONTAINER) == _CONTAINER:
+                message = f"{path}.spec.containers: distrun has its own {min(own)} in its container"
+                problems.add(node.mark, message, "write the program in program.command")
+                return FAILED
+        return json.dumps(plain)
 
     def json_schema(self) -> JsonSchema:
-        return {"type": "object", "propertyNames": {"enum": ["metadata", "spec"]}}
+        return {"type": "object", "propertyNames": {"enum": [*_FORM]}}
+
+
+def _has_form(node: Node, form: Any, path: str, problems: Problems) -> bool:
+    """Whether what is to be merged with distrun's own template has the types of that."""
+    if isinstance(form, dict) and isinstance(node, Mapping):
+        own = ((each.key.text, each.value) for each in node.entries if each.key.text in form)
+        return all(_has_form(each, form[name], f"{path}.{name}", problems) for name, each in own)
+    if isinstance(form, list) and isinstance(node, Sequence):
+        items = enumerate(node.items)
+        return all(_has_form(each, form[0], f"{path}[{at}]", problems) for at, each in items)
+    if isinstance(form, int) and isinstance(node, Scalar) and type(node.value) is int:
+        return True
+    words = {dict: "a mapping", list: "a list", int: "a whole number"}
+    mismatch(node, path, words[type(form)], problems)
+    return False
 
 
 def _plain(node: Node) -> Any:
