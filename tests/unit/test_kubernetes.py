@@ -15,7 +15,7 @@ import pytest
 from distrun.agent.protocol import Code
 from distrun.agent.protocol.causes import CauseError
 from distrun.cli import kill
-from distrun.errors import HostError, UsageError
+from distrun.errors import HostError, InvalidSpecError, UsageError
 from distrun.job import control, relay
 from distrun.job import folder as job_folder
 from distrun.job.folder import BatchJob, JobFolder, JobStore
@@ -28,6 +28,7 @@ from distrun.plan.replacement import place_again, room_of_hosts
 from distrun.spec.loader import load, load_mapping
 from distrun.spec.model import Spec
 from distrun.supervisor.file_fetch import KeptFetch
+from distrun.words.causes import cause_advice
 from harness.values import not_none
 
 TEXT = """\
@@ -180,6 +181,13 @@ def test_an_answer_that_is_no_list_of_objects_is_told(answer: Path, printed: byt
         batch_job.find([BatchJob(id=NAME, namespace="n")])
     assert raised.value.cause is not None
     assert raised.value.cause.text.startswith("its answer is no list of objects")
+
+
+def test_all_that_is_invalid_in_a_manifest_is_told() -> None:
+    said = 'Warning: w\nThe Job "j" is invalid: \n* spec.a: Required\n* spec.b: Invalid\n'
+    cause = kubectl.failure(1, said)
+    assert cause.text == 'The Job "j" is invalid: * spec.a: Required * spec.b: Invalid'
+    assert "`kubernetes.pod`" in str(cause_advice(cause))
 
 
 def test_a_kubectl_that_does_not_answer_is_not_blamed_for_its_end(answer: Path) -> None:
@@ -494,3 +502,29 @@ def test_a_role_may_have_pods_of_its_own() -> None:
     rooms = {**room_of_hosts(spec), "pod4": 9}
     again = not_none(place_again(spec, placed, names, rooms))
     assert {each.name: each.host.name for each in again} == hosts
+
+
+def _in_pods(**settings: Any) -> Spec:
+    pods_ = {"hosts": "kubernetes", "kubernetes": {"image": "i:1", **settings}}
+    program = {"command": ["true"], "sync": "off", "workdir": "/"}
+    return load_mapping({"strategy": "default", **pods_, "program": program})
+
+
+def test_a_job_of_one_process_has_a_pod() -> None:
+    assert [(each.name, each.pod) for each in _in_pods().hosts] == [("pod1", True)]
+
+
+@pytest.mark.parametrize(
+    ("overlay", "said"),
+    [
+        ({"metadata": None}, "metadata must be a mapping"),
+        ({"spec": []}, "spec must be a mapping, not a list"),
+        ({"spec": {"volumes": {"a": 1}}}, "spec.volumes must be a list, not a mapping"),
+        ({"spec": {"containers": ["c"]}}, r"spec.containers\[0\] must be a mapping"),
+        ({"spec": {"terminationGracePeriodSeconds": "5"}}, "must be a whole number"),
+        ({"spec": {"containers": [{"args": ["a"]}]}}, "distrun has its own args"),
+    ],
+)
+def test_an_overlay_has_the_types_of_a_template(overlay: Json, said: str) -> None:
+    with pytest.raises(InvalidSpecError, match=said):
+        _in_pods(pod=overlay)

@@ -131,7 +131,7 @@ class Keeper:
             return
         if not request.pod and self._start is not None:
             seconds = self._start - min(_MARGIN, self._start / 4)
-            self._deadline.move(self._loop.now() + seconds)
+            self._deadline.move(wanted["asked"] + seconds)
         if not request.pod and self._next_look.when is None:
             self._next_look.move(self._loop.now() + _EVENTS_SECONDS)
         self._requests.append(request)
@@ -347,10 +347,14 @@ def why_no_pods(words: list[str], name: str) -> Cause:
         job = json.loads(kubectl.run([*words, "get", "job", name, "-o", "json"]))
         if job["spec"].get("suspend"):
             return Cause(Code.POD_QUEUED, name=name)
-    with contextlib.suppress(CauseError):
-        fields = f"involvedObject.name={name}"
-        command = [*words, "get", "events", "--field-selector", fields, "-o", "json"]
+    fields = f"involvedObject.name={name}"
+    command = [*words, "get", "events", "--field-selector", fields, "-o", "json"]
+    try:
         events = kubectl.items(command)
+    except CauseError as error:
+        if not kubectl.is_refused(error.cause):  # that right may lack
+            return error.cause
+    else:
         warnings = [each for each in events if each.get("type") == "Warning"]
         if warnings:
             return Cause(Code.POD_NOT_CREATED, name=name, text=warnings[-1].get("message", ""))

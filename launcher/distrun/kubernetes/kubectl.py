@@ -105,8 +105,11 @@ def failure(status: int, errors: str, code: Code = Code.KUBECTL_FAILED) -> Cause
 def last_words(errors: str) -> str:
     """Return the line of kubectl's standard error that says most."""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    faults = [line for line in lines if line.startswith("* ")]  # of what the line before names
+    if faults and lines[-1] == faults[-1]:
+        return " ".join(lines[-len(faults) - 1 :])[:_LONGEST]
     own = [line for line in lines if line.startswith(("error", "Error", "Unable"))]
-    return (own or lines or [""])[-1][:_LONGEST]
+    return (own or lines or [""])[-1].partition("; if you choose to ignore")[0][:_LONGEST]
 
 
 def is_refused(cause: Cause) -> bool:

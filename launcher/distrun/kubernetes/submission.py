@@ -29,6 +29,7 @@ from distrun.job.scheduler import SchedulerError
 from distrun.kubernetes import batch_job, keeper, kubectl, manifest, pods
 from distrun.spec.model import ProgramSpec, Spec
 from distrun.sync.manifest import Manifest
+from distrun.words.causes import cause_text
 
 PACKAGES = ("click", "yaml", "rich")
 """What distrun imports in the pod, each in pure Python."""
@@ -150,7 +151,8 @@ def _wait_for_pod(batch: BatchJob, seconds: float | None, say: Callable[[str], N
             raise SchedulerError(cause=cause)
         if time.monotonic() > told:
             told = float("inf")
-            say("waiting for the pod of its supervisor")
+            why = causes[0][0] if causes else keeper.why_no_pods(batch_job.words(batch), batch.id)
+            say(f"waiting for the pod of its supervisor: {cause_text(why)}")
         time.sleep(_POLL_SECONDS)
 
 

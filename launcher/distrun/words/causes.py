@@ -268,6 +268,12 @@ def _advice_on_kubectl(cause: Cause) -> str:
         return (
             "log in to the cluster again; `kubectl auth can-i create jobs` shows whether it holds"
         )
+    if re.search("dial tcp|nable to connect|connection to the server", cause.text):
+        return "`kubectl cluster-info` shows whether the cluster of its configuration answers"
+    if "namespaces " in cause.text and "not found" in cause.text:
+        return "correct `kubernetes.namespace`, or have the namespace created"
+    if re.search("is invalid|validating|strict decoding|cannot be handled", cause.text):
+        return "correct what it names in `kubernetes`, mostly in `kubernetes.pod`"
     return ""
 
 

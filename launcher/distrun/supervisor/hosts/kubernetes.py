@@ -15,6 +15,7 @@ import re
 import shlex
 import socket
 import subprocess
+import time
 from functools import partial
 from typing import Any
 
@@ -73,7 +74,7 @@ class _Keeper:
 
     def ask(self, answer: int, **request: Any) -> None:
         """Request the pod of a host. Raises OSError: there can be no such process."""
-        packet = json.dumps(request).encode()
+        packet = json.dumps({**request, "asked": time.monotonic()}).encode()
         with contextlib.suppress(OSError):
             if self._control is not None:
                 socket.send_fds(self._control, [packet], [answer])
