@@ -77,13 +77,13 @@ def test_a_submitted_job_is_seen_from_anywhere_and_leaves_nothing(
     monkeypatch.setenv("DISTRUN_HOME", str(distrun.cwd / "elsewhere"))
     listed = distrun("ps", "--namespace", "default")
     assert job in listed.stdout, listed.stderr
-    wait_until(lambda: "step 3 " in distrun("logs", job).stdout, what="its logs are seen")
+    _wait_for_tasks(distrun, job)
     assert distrun.status(job)["kubernetes"]["namespace"] == "default"
     attached = distrun.start("attach", job, stdout=-1, text=True)
     # py-spy came with the job.
     assert "it is no Python program" in distrun("stacks", job).stdout
     assert " | step " in not_none(attached.stdout).readline()
-    distrun.checked("kill", job, timeout=60)
+    distrun.checked("kill", job, timeout=120)
     attached.communicate(timeout=60)
     assert attached.returncode == 137
     assert (distrun.status(job)["state"], distrun.status(job)["exit_code"]) == ("stopped", 137)
@@ -113,6 +113,12 @@ def _delete_supervisor(pods: Cluster) -> None:
     pods.kubectl("delete", "pod", own, "--force", "--grace-period=0", "--wait=false")
 
 
+def _wait_for_tasks(distrun: Distrun, job: str) -> None:
+    """Wait until its tasks are at work: its pod has unpacked kubectl and all the rest by then."""
+    wait_until(lambda: "step 3 " in distrun("logs", job).stdout, 180, "its tasks are at work")
+
+
+@pytest.mark.timeout(900)
 @pytest.mark.usefixtures("account")
 def test_a_supervisor_whose_pod_is_lost_continues_with_a_volume_and_else_ends(
     pods: Cluster, pod_spec: PodSpec, distrun: Distrun
@@ -121,21 +127,22 @@ def test_a_supervisor_whose_pod_is_lost_continues_with_a_volume_and_else_ends(
     # A volume is no object of the namespace: each has a name of its own.
     name = f"jobs{distrun.cwd.stat().st_ino}"
     pods.kubectl("create", "-f", "-", given=VOLUME.format(name=name, path=distrun.cwd / "volume"))
-    spec = pod_spec(COUNTS.format(steps=30), kubernetes={"volume_claim": "jobs"})
+    steps = "$((DISTRUN_ATTEMPT ? 30 : 900))"
+    spec = pod_spec(COUNTS.format(steps=steps), kubernetes={"volume_claim": "jobs"})
     job = _submit(distrun, spec)
-    wait_until(lambda: "step 3 " in distrun("logs", job).stdout, what="its tasks are at work")
+    _wait_for_tasks(distrun, job)
     _delete_supervisor(pods)
 
-    waited = distrun("wait", job, timeout=120)
+    waited = distrun("wait", job, timeout=240)
 
     assert waited.returncode == 0, waited.stderr + distrun("events", job).stdout
     assert distrun("logs", job).stdout.count("step 29 ") >= 2
     assert "resumed after" in distrun("events", job).stdout
 
     job = _submit(distrun, pod_spec(COUNTS.format(steps=900)))
-    wait_until(lambda: "step 3 " in distrun("logs", job).stdout, what="its tasks are at work")
+    _wait_for_tasks(distrun, job)
     _delete_supervisor(pods)
-    waited = distrun("wait", job, timeout=120)
+    waited = distrun("wait", job, timeout=240)
     assert waited.returncode == 69
     assert "pod of its supervisor was deleted" in waited.stderr
     killed = distrun.checked("kill", job, timeout=120)
