@@ -35,7 +35,7 @@ def test_what_keeps_pods_from_running_is_told_in_the_words_of_kubernetes(
     )  # fmt: skip
     pods.kubectl("create", "-f", "-", given=quota)
     wait_until(lambda: "0/0" in pods.kubectl("get", "quota", "few"), what="the quota counts")
-    refused = distrun("launch", pod_spec("true", timeouts={"start": "8s"}))
+    refused = distrun("launch", pod_spec("true", timeouts={"start": "20s"}))
     assert refused.returncode in (69, 75)
     assert "exceeded quota: few" in refused.stderr
 

@@ -268,7 +268,7 @@ def _advice_on_kubectl(cause: Cause) -> str:
         return (
             "log in to the cluster again; `kubectl auth can-i create jobs` shows whether it holds"
         )
-    if re.search("dial tcp|nable to connect|connection to the server", cause.text):
+    if re.search("dial tcp|tls: |nable to connect|connection to the server", cause.text):
         return "`kubectl cluster-info` shows whether the cluster of its configuration answers"
     if "namespaces " in cause.text and "not found" in cause.text:
         return "correct `kubernetes.namespace`, or have the namespace created"
