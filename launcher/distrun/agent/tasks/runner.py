@@ -388,7 +388,7 @@ class TaskRunner:
                 protocol.TaskEnded(
                     *(task.name, task.attempt, time.time(), *used),
                     left=len(task.left),
-                    left_command="; ".join(dict.fromkeys(task.left))[:_LONGEST_LEFT],
+                    left_command="; ".join(sorted(set(task.left)))[:_LONGEST_LEFT],
                 )
             )
         else:
