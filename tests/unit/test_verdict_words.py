@@ -204,6 +204,17 @@ def test_a_line_of_the_log_is_quoted_by_its_own_number() -> None:
         ("'Sequential' object has no attribute 'predict_classes'", "np.argmax("),
         ("'Adam' object has no attribute 'get_updates'", "optimizers.legacy"),
         ("module 'x' has no attribute 'CollectiveHints'", "CommunicationOptions"),
+        ("'Adam' object has no attribute 'get_weights'", "optimizer.variables"),
+        ("cannot import name 'multi_gpu_model' from 'tensorflow.keras.utils' (x)", "MirroredStr"),
+        ("cannot import name 'np_utils' from 'own.utils' (x.py)", "the module is there"),
+        ("No module named 'keras.layers.core'", "there is keras.layers"),
+        ("No module named 'tensorflow.keras.wrappers.scikit_learn'", "scikeras"),
+        ("module 'keras.mixed_precision' has no attribute 'experimental'", "set_global_policy"),
+        ("cannot import name 'experimental' from 'keras.mixed_precision' (x)", "global_policy"),
+        ("'Conv2D' object has no attribute 'output_shape'", "`from tensorflow import keras`"),
+        ("'Sampling' object has no attribute 'output_shape'", "see its traceback"),
+        ("Layer `add_metric()` method is deprecated. Add", "program.keras: 2"),
+        ("ModelCheckpoint.__init__() got an unexpected keyword argument 'period'", "keras: 2"),
     ],
 )
 def test_a_name_that_was_replaced_gets_its_successor(said: str, successor: str) -> None:

@@ -41,14 +41,27 @@ SUCCESSORS = {
     "np_utils": "keras.utils, as in keras.utils.to_categorical",
     "export_saved_model": "tf.saved_model.save",
     "load_from_saved_model": "tf.saved_model.load",
+    "multi_gpu_model": "tf.distribute.MirroredStrategy",
+    "ImageDataGenerator": "tensorflow.keras.preprocessing.image, which still has it",
 }
 """Names that TensorFlow 2 once had, and what stands in their place."""
+_LAYER_MODULES = (
+    "advanced_activations|convolutional|core|embeddings|merge|normalization|pooling|recurrent"
+)
+OLD_MODULES = (
+    rf"No module named '[\w.]*\bkeras\.(?:wrappers\.scikit_learn|layers\.(?:{_LAYER_MODULES}))\b"
+)
 SUCCESSORS_IN_KERAS = {
     "predict_classes": "np.argmax(model.predict(x), axis=-1)",
     "predict_proba": "model.predict",
     "get_updates": "that of tf.keras.optimizers.legacy, which needs `program.keras: 2`",
+    "get_weights": "[each.numpy() for each in optimizer.variables]",
+    "set_weights": "assign() of each of optimizer.variables",
+    "experimental": "tf.keras.mixed_precision.Policy and set_global_policy",
+    "scikit_learn": "the package scikeras (scikeras.wrappers)",
+    **dict.fromkeys(_LAYER_MODULES.split("|"), "keras.layers, which has all layers"),
 }
-"""Methods that models and optimizers of Keras once had."""
+"""What Keras once had: methods of models and optimizers, and modules."""
 _LOSSES = (
     "kl_divergence log_cosh mean_absolute_error mean_absolute_percentage_error mean_squared_error "
     "mean_squared_logarithmic_error"

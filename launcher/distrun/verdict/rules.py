@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from distrun.agent.protocol.causes import Code
 from distrun.frozen import Frozen
 from distrun.verdict.model import Kind
-from distrun.verdict.old_names import KERAS_2, SUCCESSORS, TENSORFLOW_1, missing_name
+from distrun.verdict.old_names import KERAS_2, OLD_MODULES, SUCCESSORS, TENSORFLOW_1, missing_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -127,6 +127,10 @@ def _find_first(lines: Sequence[tuple[int, str]], texts: tuple[str, ...]) -> tup
 
 # fmt: off
 _LAYER = r"'(?:Sequential|Functional|Model|RNN|LSTM|GRU|SimpleRNN|Mean|Sum|\w*Accuracy)'"
+_INNER_LAYER = (
+    r"'(?:\w*Dense|\w*Conv\dD\w*|\w+ing\dD|\w*Dropout\w*|InputLayer|Flatten|Embedding"
+    r"|\w+Normalization|Activation|Add|Concatenate)'"
+)
 _OPTIMIZER = r"'(?:SGD|RMSprop|Ada\w+|Nadam|Ftrl|Lion|LossScaleOptimizer)'"
 _OLD_CODE = (
     Rule(Kind.TENSORFLOW1, Code.TENSORFLOW_1_CODE,
@@ -141,7 +145,9 @@ _OLD_CODE = (
     Rule(Kind.KERAS3, Code.KERAS_2_CODE,
          missing=KERAS_2,
          patterns=(
-             rf"{_LAYER} object has no attribute 'reset_states'",
+             rf"{_LAYER} object has no attribute 'reset_states'|Layer `add_metric\(\)` method is",
+             rf"{_INNER_LAYER} object has no attribute '(?:in|out)put_shape'",
+             r"ModelCheckpoint\.__init__\(\) got an unexpected keyword argument '(?:period|opt)",
              r"has no attribute '(?:(?:fit|evaluate|predict)_generator|add_update)'",
              r"has no attribute '(?:get_(?:in|out)put_(?:shape_|mask_)?at|(?:in|out)bound_nodes)'",
              rf"{_OPTIMIZER} object has no attribute '(?:lr|decay|minimize)'",
@@ -205,15 +211,17 @@ _SETUP = (
              r"\S*python[\d.]*t?: No module named .*",
              r"\S+: No module named \S+$",
          )),
-    Rule(Kind.IMPORT_ERROR, Code.NAME_NOT_IN_MODULE,
-         patterns=(r"cannot import name '", rf"No module named '(?!(?:{_NAMESPACES})\.)\w+\.\w")),
     Rule(Kind.EXCEPTION, Code.NAME_REPLACED,
          patterns=(
              rf"has no attribute '(?:{'|'.join(SUCCESSORS)})'",
              rf"{_LAYER} object has no attribute 'predict_(?:classes|proba)'",
-             rf"{_OPTIMIZER} object has no attribute 'get_updates'",
-             rf"cannot import name '(?:{'|'.join(SUCCESSORS)})'",
+             rf"{_OPTIMIZER} object has no attribute '(?:get_updates|[gs]et_weights)'",
+             OLD_MODULES, r"(?<=mixed_precision' has no attribute ')experimental",
+             r"cannot import name 'experimental(?=' from '[\w.]*mixed_precision')",
+             rf"cannot import name '(?:{'|'.join(SUCCESSORS)})(?=' from '(?:keras|tensorflow)\b)",
          )),
+    Rule(Kind.IMPORT_ERROR, Code.NAME_NOT_IN_MODULE,
+         patterns=(r"cannot import name '", rf"No module named '(?!(?:{_NAMESPACES})\.)\w+\.\w")),
     Rule(Kind.EXCEPTION, Code.NAME_NOT_IN_MODULE,
          patterns=(r"^AttributeError: .*\bmodule '\S+' has no attribute ",)),
     Rule(Kind.IMPORT_ERROR, Code.MODULE_NOT_IMPORTED,

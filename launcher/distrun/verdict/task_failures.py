@@ -269,7 +269,7 @@ def _by_rule(task: TaskState, log: LogAnalysis, rule: Rule, index: int, mark: st
         return TaskFailure(rule.kind, cause, evidence, True, _peers(log.text, task.name))
     if rule.code is Code.NAME_REPLACED:
         successors = {**SUCCESSORS, **SUCCESSORS_IN_KERAS}
-        cause = cause._replace(expected=successors[mark.rstrip("'").rpartition("'")[2]])
+        cause = cause._replace(expected=successors[re.split(r"\W", mark.rstrip("'"))[-1]])
     if rule.code is Code.PORT_IN_USE:
         cause = _with_port(cause, task, log)
     return TaskFailure(rule.kind, cause, evidence)
