@@ -8,19 +8,21 @@ from harness.command import Distrun, recorded_events
 
 TORN = """
 import os
+for epoch in range({epochs}):
+    print(f"epoch {{epoch}} loss 0.5", flush=True)
 raise ValueError("run1/ckpt-3 is torn" + (os.environ["DISTRUN_ATTEMPT"] if {differs} else ""))
 """
-ATTEMPTS = {"again": (False, 2), "differs": (True, 3)}
-"""Whether the failures differ, and how many attempts there are."""
+ATTEMPTS = {"again": (False, 0, 2), "differs": (True, 0, 3), "moves": (False, 2, 3)}
+"""Whether the failures differ, how many epochs come before, and how many attempts there are."""
 
 
 def test_it_is_restarted_once_unless_it_differs(distrun: Distrun) -> None:
     restart = {"max": 2, "backoff": "2s", "backoff_max": "2s"}
-    for name, (differs, _) in ATTEMPTS.items():  # together: they wait for their restarts
-        (distrun.cwd / f"{name}.py").write_text(TORN.format(differs=differs))
+    for name, (differs, epochs, _) in ATTEMPTS.items():  # together: they wait for their restarts
+        (distrun.cwd / f"{name}.py").write_text(TORN.format(differs=differs, epochs=epochs))
         command = f"exec {sys.executable} {name}.py"
         distrun.detached(command, workers=1, name=name, restart=restart)
-    for name, (_, attempts) in ATTEMPTS.items():
+    for name, (_, _, attempts) in ATTEMPTS.items():
         assert distrun("wait", name).returncode == 1
         started = [e for e in recorded_events(distrun, name) if e["event"] == "TaskStarted"]
         assert len(started) == attempts, name

@@ -158,6 +158,9 @@ def _headline(state: JobState, outcome: Outcome, cause: str, first: TaskState | 
         how = f"was {printable(cause)}"
     else:
         how = "failed" if outcome.task else f"failed: {printable(cause)}"
+    has_recurred = any(each.code is Code.FAILURE_RECURS for each in outcome.cause.within)
+    if first is not None and first.stopped_by_us and has_recurred:  # the attempt after the failure
+        return f"job {state.job_id} failed: {printable(cause)}"
     if first is None:
         return f"job {state.job_id} {how}"
     when = f" at {format_time(first.exited_at)}" if first.exited_at is not None else ""

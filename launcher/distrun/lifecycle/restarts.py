@@ -349,8 +349,14 @@ def _scope(state: JobState, failed: TaskState) -> Scope:
 
 
 def made_progress(task: TaskState) -> bool:
-    """Whether an attempt lived long or reported a step; others could restart without end."""
-    return (task.exit.lived or 0.0) >= LIVED_LONG or task.reported.get("STEP", "0") != "0"
+    """Whether an attempt lived long or reported a step, or an epoch and what came of it.
+
+    Others could restart without end.
+    """
+    values = task.reported
+    has_epoch = "EPOCH" in values and bool(values.keys() - {"EPOCH", "EPOCHS", "ETA", "SAVING"})
+    has_moved = values.get("STEP", "0") != "0" or ("STEP" not in values and has_epoch)
+    return has_moved or (task.exit.lived or 0.0) >= LIVED_LONG
 
 
 def _backoff(job_id: str, policy: RestartSpec, budget: Budget, number: int) -> float:
