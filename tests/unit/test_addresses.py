@@ -1,7 +1,5 @@
 """By which address each host is dialled, from what ssh and the hosts said."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

@@ -1,7 +1,5 @@
 """What is said unasked of a slow job, and of no other."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from pathlib import Path

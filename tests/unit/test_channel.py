@@ -1,7 +1,5 @@
 """Frames over real sockets, whatever the pieces they come in, and whatever is between them."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os
@@ -123,12 +121,11 @@ class Link:
     """What an agent sends, as bytes, and the other side's channel."""
 
     def __init__(self) -> None:
-        self._agents, raw = socket.socketpair()
-        self._raw = raw
-        self._agent = ChecksummedSender(raw.fileno(), os.dup(raw.fileno()))
-        ours, self._theirs = socket.socketpair()
-        self.channel = ChecksummedReceiver(ours.fileno(), os.dup(ours.fileno()), BEGIN)
-        self._ours = ours
+        self._agents, self._raw = socket.socketpair()
+        self._agent = ChecksummedSender(self._raw.fileno(), os.dup(self._raw.fileno()))
+        self._ours, self._theirs = socket.socketpair()
+        number = self._ours.fileno()
+        self.channel = ChecksummedReceiver(number, os.dup(number), BEGIN)
 
     def sealed(self, message: Any, seq: int = 0) -> bytes:
         self._agent.send(message, seq)
@@ -176,7 +173,7 @@ def test_noise_between_messages_is_left_out(noises: list[bytes], cut: int) -> No
 def test_noise_in_a_message_is_noticed_and_costs_no_other(noise: bytes, place: float) -> None:
     with contextlib.closing(Link()) as link:
         first, second, third = reports(3)
-        frame = link.sealed(first[1], 1), link.sealed(second[1], 2), link.sealed(third[1], 3)
+        frame = [link.sealed(message, number) for number, message in (first, second, third)]
         at = min(max(1, int(place * len(frame[1]))), len(frame[1]) - 1)
         damaged = frame[1][:at] + noise + frame[1][at:]
         received = link.receive(BEGIN + frame[0] + damaged + frame[2])

@@ -1,7 +1,5 @@
 """What is said of hosts that cannot be used, from what ssh and their logins said."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,9 +63,7 @@ def of(said: str, status: int | None = 255, ssh: SshSpec = PLAIN, **about: Any) 
         (CHANGED, "ssh-keygen -f '/a b/known_hosts' -R '[10.0.0.7]:2222'"),
     ],
 )
-def test_a_changed_key_is_forgotten_by_the_name_and_file_that_ssh_has(
-    said: str, command: str
-) -> None:
+def test_a_changed_key_is_forgotten_by_the_name_and_file_of_ssh(said: str, command: str) -> None:
     found = of(said, name="u@h1")
     assert found.reason.startswith("its host key is not the one in known_hosts")
     assert f"`{command}` and `ssh u@h1` take the new key" in found.hint

@@ -1,11 +1,9 @@
 """Where fetched files go, what hosts may say, and that nothing is written outside the folder."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import pytest
 
@@ -18,9 +16,6 @@ from distrun.supervisor.hosts.file_source import FileSource, Found, is_plain
 from distrun.supervisor.hosts.link import Links
 from distrun.supervisor.received_tree import ReceivedTree
 from harness.values import not_none
-
-if TYPE_CHECKING:
-    from distrun.supervisor.hosts.reach import Reach
 
 
 def found(size: int = 1, changed: int = 1) -> Found:
@@ -62,7 +57,7 @@ def test_names_that_lead_elsewhere_and_sizes_that_cannot_be_are_left_out(entry: 
 
 
 def listed(entry: list[Any]) -> FileSource:
-    reach = cast("Reach", SimpleNamespace(connect_timeout=10.0))
+    reach: Any = SimpleNamespace(connect_timeout=10.0)
     source = FileSource("h1", reach, Links(Loop(), "job-a"))
     source.files = [{}]
     assert source._receive(FilesWritten(0, [entry], [], last=False))

@@ -1,7 +1,5 @@
 """The samples of what tasks use, as they are kept and read."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Jobs that Kubernetes holds: manifests, the spec in the pod, what queue and pods say."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -69,12 +67,12 @@ def test_a_supervisor_needs_what_its_pods_need_but_their_resources(spec: Spec) -
     assert "resources" not in container
     assert "initContainers" not in pod
     assert pod["nodeSelector"] == {"pool": "gpu"}
+    assert pod["volumes"][0] == {"name": "distrun", "emptyDir": {}}
     assert {"name": "A", "value": "b"} in container["env"]
     assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("distrun", True)
     assert job["metadata"]["labels"][manifest.LABEL] == NAME
     assert "kueue.x-k8s.io/queue-name" not in job["metadata"]["labels"]
     assert job["spec"]["backoffLimit"] == 0
-    assert pod["volumes"][0] == {"name": "distrun", "emptyDir": {}}
 
 
 def test_pods_of_a_submitted_job_end_with_its_supervisor(
@@ -101,13 +99,16 @@ def test_the_paths_of_what_is_sent_are_those_of_the_pod(spec: Spec, tmp_path: Pa
     assert str(tmp_path) not in str(moved.program)
 
 
-def _object(kind: str, name: str, **fields: Any) -> dict[str, Any]:
+Json = dict[str, Any]
+
+
+def _object(kind: str, name: str, **fields: Any) -> Json:
     job = name.removesuffix("-1")
     labels = {manifest.LABEL: NAME, "job-name": job, **fields.pop("labels", {})}
     return {"kind": kind, "metadata": {"name": name, "labels": labels}, "spec": {}, **fields}
 
 
-def _supervisor(pod_status: dict[str, Any], **status: Any) -> list[dict[str, Any]]:
+def _supervisor(pod_status: Json, **status: Any) -> list[Json]:
     """The Job of a supervisor, and its pod."""
     pod = _object("Pod", f"{NAME}-1", status=pod_status)
     return [_object("Job", NAME, status=status), pod]
@@ -133,10 +134,7 @@ QUEUE = {"kueue.x-k8s.io/queue-name": "team"}
     ],
 )
 def test_a_job_waits_until_its_pods_are_admitted_and_run(
-    supervisor: dict[str, Any],
-    tasks: dict[str, Any] | None,
-    pod: dict[str, Any] | None,
-    expected: tuple[str, bool, str],
+    supervisor: Json, tasks: Json | None, pod: Json | None, expected: tuple[str, bool, str]
 ) -> None:
     items = _supervisor(supervisor)
     if tasks is not None:
@@ -205,14 +203,11 @@ def folder(tmp_path: Path) -> JobFolder:
     return JobFolder(tmp_path / "jobs/x-aaaaaa")
 
 
-def _refresh(
-    folder: JobFolder, monkeypatch: pytest.MonkeyPatch, sent: bytes, seconds: float | None = None
-) -> None:
-    """Refresh a folder from a pod that answers each request with these bytes."""
-    program = f"import os, sys\nfor _ in sys.stdin: os.write(1, {sent!r})"
-    monkeypatch.setattr(batch_job, "in_pod", lambda *_: [sys.executable, "-c", program])
+def _refresh(folder: JobFolder, monkeypatch: pytest.MonkeyPatch, *python: str) -> None:
+    """Refresh a folder from a pod in which a Python with these arguments answers."""
+    monkeypatch.setattr(batch_job, "in_pod", lambda *given: [sys.executable, *python, *given[4:]])
     monkeypatch.setattr(batch_job, "_sources", {})
-    batch_job.refresh(folder, folder.batch_job() or BatchJob(id=""), seconds)
+    batch_job.refresh(folder, folder.batch_job() or BatchJob(id=""))
     for each in batch_job._sources.values():
         if isinstance(each, batch_job._Source):
             each.close()
@@ -245,7 +240,9 @@ def test_a_copy_takes_nothing_else(
     """A pod is a stranger: it may not say where its job is, for example."""
     before = {each: each.read_bytes() for each in folder.path.rglob("*") if each.is_file()}
     opened = len(os.listdir("/proc/self/fd"))
-    _refresh(folder, monkeypatch, sent)
+    _refresh(
+        folder, monkeypatch, "-c", f"import os, sys\nfor _ in sys.stdin: os.write(1, {sent!r})"
+    )
     after = {each: each.read_bytes() for each in folder.path.rglob("*") if each.is_file()}
     assert {
         each: text for each, text in after.items() if each.name not in (".new-a", "a")
@@ -268,8 +265,6 @@ def test_a_copy_has_the_regular_files_of_the_job_and_then_its_end(
     (pod / "job/results/a/.1-2.distrun-part").write_text("half")
     (pod / "job/token").write_text("secret")
     (pod / "ended").touch()
-    of_pod = [sys.executable, "-I", "-S", in_pod.__file__, "send", str(pod), str(pod / "job")]
-    monkeypatch.setattr(batch_job, "in_pod", lambda *given: [*of_pod, *given[4:]])
 
     def refuse(_: BatchJob) -> None:
         raise SchedulerError("forbidden")
@@ -277,19 +272,15 @@ def test_a_copy_has_the_regular_files_of_the_job_and_then_its_end(
     commands: list[list[str]] = []  # without the right to delete the Job, its pod is to complete
     monkeypatch.setattr(batch_job, "cancel", refuse)
     monkeypatch.setattr(batch_job, "run", commands.append)
-    monkeypatch.setattr(batch_job, "_sources", {})
-    batch_job.refresh(folder, folder.batch_job() or BatchJob(id=""))
+    program = in_pod.__file__
+    _refresh(folder, monkeypatch, "-I", "-S", program, "send", str(pod), str(pod / "job"))
     assert len(commands) == 1
     for each, data in wanted.items():
         assert (folder.path / each).read_bytes() == data
     assert sorted(os.listdir(folder.results)) == ["a"]
     assert len(os.listdir(folder.results / "a")) == 1
     assert "secret" not in (folder.path / "token").read_text()
-    batch = not_none(folder.batch_job())
-    assert batch.is_released
-    source = batch_job._sources[folder.job_id]
-    assert isinstance(source, batch_job._Source)
-    source.close()
+    assert not_none(folder.batch_job()).is_released
 
 
 def test_only_what_is_known_to_have_ended_counts_as_ended() -> None:
@@ -301,7 +292,7 @@ def test_only_what_is_known_to_have_ended_counts_as_ended() -> None:
     assert batch_job._entry(NAME, [{"kind": "Pod", **pod}]).is_active
 
 
-def _answer(answer: Path, status: dict[str, Any], exec_says: str) -> None:
+def _answer(answer: Path, status: Json, exec_says: str) -> None:
     """Let kubectl say that the supervisor's pod is so, and do this when it is asked for a relay."""
     answer.write_text(json.dumps({"items": _supervisor(status)}))
     is_relay = f'case "$*" in *connected*) {exec_says}; exit;; esac'
@@ -320,7 +311,7 @@ def _answer(answer: Path, status: dict[str, Any], exec_says: str) -> None:
     ],
 )
 def test_a_job_whose_supervisor_cannot_be_asked_is_not_said_to_have_ended(
-    folder: JobFolder, answer: Path, status: dict[str, Any], exec_says: str, said: str
+    folder: JobFolder, answer: Path, status: Json, exec_says: str, said: str
 ) -> None:
     _answer(answer, status, exec_says)
     with pytest.raises(HostError, match=said):
@@ -335,9 +326,7 @@ def test_a_job_whose_record_came_without_an_end_is_lost(folder: JobFolder) -> No
     assert (job.phase, job.cause_word) == ("lost", "not_known_to_kubernetes")
 
 
-def test_kill_takes_a_job_of_another_machine_only_by_its_name(
-    folder: JobFolder, answer: Path
-) -> None:
+def test_kill_takes_a_job_of_another_machine_only_by_name(folder: JobFolder, answer: Path) -> None:
     answer.write_text(json.dumps({"items": _supervisor(RUNNING)}))
     store = JobStore(folder.path.parents[1])
 
@@ -373,9 +362,6 @@ def test_what_is_left_out_of_results_is_not_said_to_be_there(
 # Pods ---------------------------------------------------------------------------------------------
 
 
-Json = dict[str, Any]
-
-
 def pod(state: Json | None = None, *, deleted: bool = False, **status: Any) -> Json:
     metadata = {"name": "p", **({"deletionTimestamp": "2999-01-01T00:00:00Z"} if deleted else {})}
     own = [] if state is None else [{"name": "distrun", "image": "i:1", "state": state}]
@@ -392,9 +378,7 @@ def target(reason: str, message: str) -> list[Json]:
 ALIVE: Json = {"running": {}}
 
 
-def test_a_host_whose_pod_has_completed_gets_one_of_a_further_job(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_host_whose_pod_completed_gets_one_of_a_new_job(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kubernetes replaces no such pod. The other host has its pod still."""
     created: list[Json] = []
 

@@ -1,7 +1,5 @@
 """What the kernel tells of processes: their limits, and who ran out of memory."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path

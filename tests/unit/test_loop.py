@@ -3,8 +3,6 @@
 A supervisor without free descriptors waits with new commands; it does not spin.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource
@@ -95,23 +93,19 @@ def test_an_error_in_a_call_leaves_the_others() -> None:
     assert called == ["other"]
 
 
-def event(at: float) -> events.Event:
-    return events.TasksActive(at=at)
-
-
 def test_an_event_waits_for_all_that_follows_from_the_one_before() -> None:
     said: list[str] = []
 
     def handle(handled: events.Event) -> None:
         said.append(f"begin {handled.at:.0f}")
         if handled.at == 1:
-            queue.add(event(2))
+            queue.add(events.TasksActive(at=2))
             queue.call_after(lambda: said.append("after"))
-            queue.add(event(3))
+            queue.add(events.TasksActive(at=3))
         said.append(f"end {handled.at:.0f}")
 
     queue = EventQueue(handle)
-    queue.add(event(1))
+    queue.add(events.TasksActive(at=1))
     assert said == ["begin 1", "end 1", "begin 2", "end 2", "begin 3", "end 3", "after"]
 
 

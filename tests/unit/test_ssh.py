@@ -1,7 +1,5 @@
 """How ssh is called, how a lost link is tried again, and the lease of an agent."""
 
-from __future__ import annotations
-
 import types
 from dataclasses import dataclass
 from typing import Any, NoReturn

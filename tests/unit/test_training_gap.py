@@ -1,16 +1,11 @@
 """What an interruption costs in steps, where that is known."""
 
-from __future__ import annotations
-
 import itertools
-from typing import TYPE_CHECKING
 
 import pytest
 
+from distrun.job.events import TrainingContinued
 from distrun.supervisor.training_gap import TrainingGap
-
-if TYPE_CHECKING:
-    from distrun.job.events import TrainingContinued
 
 KEYS = {"e": "EPOCH", "s": "STEP"}
 

@@ -1,7 +1,5 @@
 """Jobs in simulated time."""
 
-from __future__ import annotations
-
 import gc
 import warnings
 from collections.abc import Callable, Iterator
@@ -22,8 +20,9 @@ def world(tmp_path: Path) -> Iterator[Callable[..., World]]:
     made: list[World] = []
 
     def launch(hosts: Any = 3, *, is_launched: bool = True, **keys: Any) -> World:
-        usual = {"cluster": {"worker": 2}, "restart": {"max": 5, "backoff": "50ms"}}
-        made.append(World(tmp_path, hosts=hosts, **{**usual, **keys}))
+        restart = {"max": 5, "backoff": "50ms", **keys.pop("restart", {})}
+        about = {"cluster": {"worker": 2}, "restart": restart, **keys}
+        made.append(World(tmp_path, hosts=hosts, **about))
         if is_launched:
             made[0].launch()
         return made[0]

@@ -7,8 +7,6 @@ be reached, and the replayed record is the supervisor's state.
 printed with the call that repeats it.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Links that are lost: what goes on, what ends, and that no line is lost or doubled."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Jobs whose supervisor died: nothing of the earlier attempts lives on, and no line is lost."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any
@@ -30,9 +28,7 @@ def cleared(world: World) -> dict[str, Any]:
     return {each["host"]: each["cause"] for each in world.events if each["event"] == "HostCleared"}
 
 
-def test_an_agent_that_still_holds_its_lease_is_ended_first_and_its_lines_are_received(
-    world: Launch,
-) -> None:
+def test_an_agent_that_holds_its_lease_is_ended_first_and_its_lines_received(world: Launch) -> None:
     job = world(2, timeouts={"link": "300s"})
     job.print_lines("worker:1", 1, 5)
     job.cut("h2")
@@ -48,9 +44,7 @@ def test_an_agent_that_still_holds_its_lease_is_ended_first_and_its_lines_are_re
     assert not any(map(job.files_left_on, ("h1", "h2")))
 
 
-def test_a_host_that_cannot_be_reached_is_waited_for_until_its_lease_is_over(
-    world: Launch,
-) -> None:
+def test_a_host_that_cannot_be_reached_is_waited_for_until_its_lease_is_over(world: Launch) -> None:
     job = world(2, timeouts={"link": "60s"})
     job.cut("h2")
     lose_supervisor(job)
@@ -132,9 +126,7 @@ def test_lines_of_a_host_that_was_lost_before_the_supervisor_are_received_after_
 
 
 @pytest.mark.parametrize("is_ending", [False, True])
-def test_lines_printed_during_a_cut_are_shown_at_their_place(
-    is_ending: bool, world: Launch
-) -> None:
+def test_lines_printed_in_a_cut_are_shown_at_their_place(is_ending: bool, world: Launch) -> None:
     job = world(3, spares=1, timeouts={"link": "60s"})
     job.print_lines("worker:1", 1, 5)
     job.cut("h2")
