@@ -65,7 +65,7 @@ lint: venv ## run ruff and mypy
 smoke: venv ## train, follow, detach and kill once with the installed command
 	@"$(VENV)/bin/python" tests/smoke.py
 
-faults: venv ## inject faults into real training, in about sixty ways (SEED=n for others; 20 minutes)
+faults: venv ## inject faults into real training, in about sixty ways (SEED=n for others; up to 45 minutes)
 	@"$(VENV)/bin/python" tests/faults --seed "$(SEED)"
 	@"$(VENV)/bin/python" -m pytest -q tests/faults
 	@"$(VENV)/bin/python" -m pytest -q -m hypothesis --hypothesis-profile=all tests/unit

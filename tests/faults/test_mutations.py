@@ -1,7 +1,8 @@
 """Damaged records and messages.
 
-Every field of every kind of event is given every odd value, and two commands read each record. Of
-100,000 mutated messages of a host, none ends its supervisor or spoils the record.
+Every field of every kind of event is given six odd values that SEED draws, and a drawn command
+reads each record. Of 100,000 mutated messages of a host, none ends its supervisor or spoils the
+record.
 """
 
 from __future__ import annotations
@@ -19,18 +20,21 @@ from harness.damaged_records import COMMANDS, VALUES, Record, run_here
 from harness.hostile import REPORTS, WAYS_PER_RUN, run_mutated
 
 COUNT = 100_000
+VALUES_EACH = 6
+"""Of 53: all of them, in some 550 fields, would take most of an hour."""
 
 
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(1200)
 def test_no_field_of_an_event_hinders_a_command(distrun: Distrun, tmp_path: Path) -> None:
+    """Other seeds draw other values and commands for each field."""
     chooser = random.Random(int(os.environ.get("SEED", "1")))
     record = Record(distrun, tmp_path)
     for number, path in record.places():
-        for value in VALUES:
+        for value in chooser.sample(VALUES, VALUES_EACH):
             line = record.damage(number, path, value)
             print(line[:2000])  # shown if the test fails
-            for command in chooser.sample(COMMANDS, 2):
-                record.check(command, number, *run_here(command))
+            command = chooser.choice(COMMANDS)
+            record.check(command, number, *run_here(command))
 
 
 @pytest.mark.timeout(3 * 3600)

@@ -32,7 +32,7 @@ def damaged(distrun: Distrun, tmp_path: Path) -> Record:
 
 
 def test_a_field_of_any_event_may_have_any_value(damaged: Record) -> None:
-    """A sample: tests/faults/test_mutations.py tries all."""
+    """In a sample of the fields: tests/faults/test_mutations.py tries each, with six values."""
     chooser = random.Random()
     places = list(damaged.places())
     for number, path in chooser.sample(places, len(places) // 16):
