@@ -112,7 +112,8 @@ def _preloaded_distrun(_subreaper: None) -> Iterator[PreloadedPython]:
     """A server whose forks have the command line imported; one for all tests of this process."""
     names = [found.name for found in pkgutil.walk_packages(distrun_package.__path__, "distrun.")]
     unneeded = ("__main__", "watch_screen")  # Textual may be missing, and is for one command
-    python = PreloadedPython(*(name for name in names if not name.endswith(unneeded)))
+    late = ("encodings.utf_8_sig", "jinja2", "rich._emoji_codes")  # imported by many commands
+    python = PreloadedPython(*(each for each in names if not each.endswith(unneeded)), *late)
     yield python
     python.close()
 

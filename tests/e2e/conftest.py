@@ -43,5 +43,5 @@ def _nothing_speaks_against_a_success(request: pytest.FixtureRequest) -> Iterato
     distrun: Distrun | None = request.getfixturevalue("distrun") if has_jobs else None
     yield
     if distrun is not None:
-        jobs = json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]
+        jobs = json.loads(distrun.asked("ps", "-a", "--json"))["jobs"]
         assert [each["warnings"] for each in jobs if each["warnings"]] == []

@@ -238,7 +238,7 @@ def test_data_service_launched(launch: Callable[..., str], distrun: Distrun) -> 
     assert re.search(r"worker:0 +\| 4/4 - .* loss: [\d.]+ - accuracy: [\d.]+", output)
     for server in ("dispatcher:0", "data_worker:0", "data_worker:1"):
         assert re.search(rf"{server} +\| {server[:-2]} serves at localhost:\d+", output)
-    told = distrun("events").stdout
+    told = distrun.asked("events")
     order = (
         *("dispatcher:0 is ready", "data_worker:0 started", "data_worker:0 is ready"),
         *("worker:0 started", "worker:0 exited 0", "data_worker:0 was killed by SIGTERM"),

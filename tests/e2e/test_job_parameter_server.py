@@ -47,20 +47,20 @@ def test_sigterm_to_a_ps_or_to_all_saves_first(
         if not (log.exists() and re.search("^first .* after", log.read_text(), re.MULTILINE)):
             return False
         state = tasks(job)["chief:0"]
-        assert state["state"] in {"starting", "running"}, distrun("status", job).stdout
+        assert state["state"] in {"starting", "running"}, distrun.asked("status", job)
         return int(state["progress"].get("STEP", 0)) > 0
 
     first = launched()
     wait_until(lambda: trains(first), timeout=120)
     os.kill(tasks(first)["ps:0"]["pid"], signal.SIGTERM)
     assert distrun("wait", first, timeout=60).returncode == 42
-    saved = not_none(SAVED.search(distrun("logs", first, "-t", "chief:0").stdout))
+    saved = not_none(SAVED.search(distrun.asked("logs", first, "-t", "chief:0")))
     assert int(saved[1]) > 0
 
     second = launched("--loop", "fit")
     wait_until(lambda: trains(second), timeout=120)
     distrun.checked("kill", second, timeout=60)
-    output = distrun("logs", second, "-t", "chief:0").stdout
+    output = distrun.asked("logs", second, "-t", "chief:0")
     resumed = re.search(r"resumed from ckpt-\d+ in saved: epoch 1, after step (\d+)", output)
     assert not_none(resumed)[1] == saved[1]
     assert int(not_none(SAVED.search(output))[1]) > int(saved[1])

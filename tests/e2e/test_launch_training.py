@@ -121,7 +121,7 @@ def test_each_launch_resumes_after_ctrl_c_a_preemption_and_a_bug(
     launches.write(epoch + 1)
     distrun.checked("resume", "bug", timeout=PATIENCE)
     for task in ("worker:0", "worker:1"):
-        log = distrun("logs", "bug", "-t", task, "--raw").stdout
+        log = distrun.asked("logs", "bug", "-t", task, "--raw")
         assert re.findall(r"^resumed from .*: epoch (\d+)", log, re.MULTILINE)[1] == str(epoch + 1)
         trained = re.findall(r"^epoch (\d+)/", log, re.MULTILINE)
         assert trained == [str(epoch), str(epoch + 1)], (

@@ -45,7 +45,7 @@ while True:
 def test_a_slow_generator_is_what_the_others_wait_for(distrun: Distrun) -> None:
     (distrun.cwd / "train.py").write_text(TRAIN)
     distrun.detached(f"exec {shlex.quote(sys.executable)} train.py", workers=2)
-    wait_until(lambda: distrun("logs").stdout.count("trains") == 2, timeout=240)
+    wait_until(lambda: distrun.asked("logs").count("trains") == 2, timeout=240)
     found = json.loads(distrun("profile", "--seconds", "2", "--json").stdout)
     shares = {
         task["task"]: {each["kind"]: each["share"] for each in task["kinds"]}

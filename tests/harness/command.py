@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import signal
@@ -165,11 +166,19 @@ class Distrun:
         wait_until(lambda: len(list(self.cwd.glob("up-*"))) == workers, what="its tasks run")
         return process
 
+    def asked(self, *words: str | os.PathLike[str]) -> str:
+        """What a command prints that only reads and succeeds: by this process, if it is distrun."""
+        if self.argv == PLAIN:
+            code, printed, said = run_here([*map(os.fsdecode, words)])
+        else:
+            done = self(*words)
+            code, printed, said = done.returncode, done.stdout, done.stderr
+        assert code == 0, said
+        return printed
+
     def status(self, *job: str) -> Json:
         """Ask `status --json` for a job; the newest by default."""
-        done = self("status", "--json", *job)
-        assert done.returncode == 0, done.stderr
-        asked: Json = json.loads(done.stdout)["job"]
+        asked: Json = json.loads(self.asked("status", "--json", *job))["job"]
         return asked
 
     def victim_of(self, who: str, launch: subprocess.Popen[Any] | None) -> int:
@@ -212,7 +221,25 @@ def _at_start(env: dict[str, str] | None) -> dict[str, str]:
     return {name: value for name, value in given.items() if name.startswith(READ_AT_START)}
 
 
+def run_here(words: Sequence[str]) -> tuple[int, str, str]:
+    """Run a command in this process. Returns its exit code, output and errors."""
+    from distrun.cli import console, main
+    from distrun.errors import DistrunError
+
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = main.distrun.main(list(words), prog_name="distrun", standalone_mode=False)
+        except DistrunError as error:
+            console.print_error(error)
+            code = error.exit_code
+    texts = []
+    for stream in (out, err):
+        stream.flush()
+        texts.append(stream.buffer.getvalue().decode())
+    return int(code or 0), texts[0], texts[1]
+
+
 def recorded_events(distrun: Distrun, *job: str) -> list[dict[str, Any]]:
     """The events of a job, as `distrun events --json` prints them."""
-    lines = distrun("events", *job, "--json").stdout.splitlines()
-    return [json.loads(line) for line in lines]
+    return [json.loads(line) for line in distrun.asked("events", *job, "--json").splitlines()]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
-import io
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,10 +13,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 from unittest import mock
 
 from distrun.agent.protocol import Cause, Code, Subject
-from distrun.cli import console, main
-from distrun.errors import DistrunError
 from distrun.job import events, record
 from distrun.words.events import EventFormatter
+from harness import command
 from harness.command import Distrun, write_spec
 from harness.odd_values import ODD, dumps
 
@@ -195,18 +192,7 @@ _decode_line = functools.cache(record._decode_line)
 """Most lines stay the same ones, and events cannot be changed."""
 
 
-def run_here(command: Sequence[str]) -> tuple[int, str, str]:
+def run_here(words: Sequence[str]) -> tuple[int, str, str]:
     """Run a command in this process. Returns its exit code, output and errors."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
-    decodes_once = mock.patch.object(record, "_decode_line", _decode_line)
-    with decodes_once, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            code = main.distrun.main(list(command), prog_name="distrun", standalone_mode=False)
-        except DistrunError as error:
-            console.print_error(error)
-            code = error.exit_code
-    texts = []
-    for stream in (out, err):
-        stream.flush()
-        texts.append(stream.buffer.getvalue().decode())
-    return int(code or 0), texts[0], texts[1]
+    with mock.patch.object(record, "_decode_line", _decode_line):
+        return command.run_here(words)

@@ -82,7 +82,7 @@ def test_without_a_name_the_running_job_comes_before_a_newer_ended_one(
 ) -> None:
     distrun.launch("exit 0", workers=1, name="newer")
     assert distrun.status()["job_id"] == job
-    assert "begun worker:0" in distrun("logs").stdout
+    assert "begun worker:0" in distrun.asked("logs")
     for args in (["events"], ["report", "-o", "-"]):
         assert job in distrun(*args).stdout
     # The end of `attach` changes nothing, also where there is no keyboard to answer with.

@@ -160,7 +160,7 @@ def test_a_job_is_packed_while_it_runs_with_what_came_too_late_and_if_it_is_dama
     job = distrun.detached(script, workers=1)
     wait_until((distrun.cwd / "up").exists)
     assert json.loads(unpacked(job)[0]["bundle.json"])["is_running"]
-    page = distrun("report", distrun.cwd / "bundle.tar.gz", "-o", "-").stdout
+    page = distrun.asked("report", distrun.cwd / "bundle.tar.gz", "-o", "-")
     assert f"<title>{job}: running</title>" in page
     assert "supervisor died" not in page
     assert distrun("kill", job).returncode == 0

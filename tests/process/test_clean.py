@@ -16,7 +16,7 @@ from harness.waiting import wait_until
 
 
 def listed(distrun: Distrun) -> dict[str, str]:
-    jobs = json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]
+    jobs = json.loads(distrun.asked("ps", "-a", "--json"))["jobs"]
     return {job["job_id"]: job["state"] for job in jobs}
 
 
@@ -73,7 +73,7 @@ def test_a_choice_is_needed_where_nobody_can_be_asked_and_a_running_job_stays(
     assert os.listdir(distrun.home / "jobs") == [running]
     (distrun.cwd / "go").touch()
     assert distrun("wait", running).returncode == 0
-    assert "out" in distrun("logs", running).stdout
+    assert "out" in distrun.asked("logs", running)
 
 
 def answered(asked: Terminal, keys: str) -> Terminal:

@@ -54,7 +54,7 @@ def test_a_job_runs_to_its_end_without_its_output(distrun: Distrun, redirections
     assert (code, shown) == (3, "")
     job = distrun.status()
     assert (job["state"], job["outcome"]["exit_code"]) == ("failed", 3)
-    assert distrun("logs").stdout.startswith("worker:0 | 1\n")
+    assert distrun.asked("logs").startswith("worker:0 | 1\n")
     folder = distrun.home / "jobs" / job["job_id"]
     assert all(line[0] == "{" for line in (folder / "events.jsonl").read_text().splitlines())
     assert (folder / "supervisor.log").read_text() == ""

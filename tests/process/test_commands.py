@@ -57,9 +57,9 @@ def test_the_error_for_an_unknown_job_or_task_lists_those_that_there_are(distrun
         assert asked.returncode == 2
         assert f"'{name}'" in asked.stderr
         assert job["job_id"] in asked.stderr
-    only = distrun("logs", "-t", "worker:1", "-n", "2").stdout
+    only = distrun.asked("logs", "-t", "worker:1", "-n", "2")
     assert only == "worker:1 | worker:1 2\nworker:1 | worker:1 3\n"
-    assert distrun("logs", "-t", "worker").stdout.count("\n") == 6
+    assert distrun.asked("logs", "-t", "worker").count("\n") == 6
     wrong = distrun("logs", "-t", "ps:0")
     assert wrong.returncode == 2
     assert "worker:0, worker:1" in wrong.stderr
@@ -92,7 +92,7 @@ def test_running_jobs_are_not_ended_by_wrong_usage(distrun: Distrun) -> None:
         assert done.stderr.splitlines()[-1].startswith(("Error: ", "distrun: ")), line
         assert "Traceback" not in done.stderr
     assert distrun("wait", "--timeout", "200ms", first).returncode == 124
-    jobs = json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]
+    jobs = json.loads(distrun.asked("ps", "-a", "--json"))["jobs"]
     assert {job["job_id"]: job["state"] for job in jobs} == {first: "running", second: "running"}
     assert distrun("kill", "--all").returncode == 0
     assert survivors(first) == survivors(second) == []

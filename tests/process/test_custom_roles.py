@@ -61,7 +61,7 @@ def test_the_roles_of_the_page_start_in_order_and_find_each_other(distrun: Distr
     lines = [line.partition("| ")[2] for line in done.stdout.splitlines()]
     assert len([line for line in lines if re.fullmatch(r"a batch by localhost:\d+", line)]) == 4
     assert lines.count("['worker']") == 2
-    told = distrun("events").stdout
+    told = distrun.asked("events")
     order = [
         told.index(f"  {words}")
         for words in (
@@ -121,6 +121,6 @@ def test_roles_that_are_not_ready_in_time(distrun: Distrun) -> None:
     assert f"worker:0, worker:1 wait until relay:0 listens at {address}\n" in done.stderr
     assert "worker:0, worker:1 wait until proxy:0 prints a line with '^(a+)+$'\n" in done.stderr
     assert "the search for '^(a+)+$' has read 0 B of the 58 B that proxy:0" in done.stderr
-    assert "cache:0 is ready" in distrun("events").stdout
+    assert "cache:0 is ready" in distrun.asked("events")
     assert "until cache:0" not in done.stderr
     assert states(distrun.status)["worker:0"] == "stopped"

@@ -98,7 +98,7 @@ def test_a_record_that_is_cut_to_nothing_is_told_by_all_commands(
         job = status()
         assert (job["state"], job["record_fault"], job["resume_command"]) == ("lost", fault, None)
     record.write_bytes(end)
-    shown = distrun("status").stdout
+    shown = distrun.asked("status")
     assert "its record is damaged: the beginning is missing" in shown
     assert " d " not in shown.splitlines()[0], "the job did not take days"
     output = distrun("logs", "--raw")

@@ -125,8 +125,8 @@ def test_a_dead_supervisors_tasks_are_told_of_to_their_ends(distrun: Distrun) ->
     assert wait_until(ends, timeout=30) == [
         ("succeeded", 0, None), ("stopped", 7, None), ("stopped", None, "SIGTERM"),
     ]  # fmt: skip
-    assert "its supervisor died" in distrun("status").stdout
-    assert '"lost"' in distrun("ps", "-a", "--json").stdout
+    assert "its supervisor died" in distrun.asked("status")
+    assert '"lost"' in distrun.asked("ps", "-a", "--json")
 
 
 CTRL_C = "\x03"

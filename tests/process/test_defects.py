@@ -72,5 +72,5 @@ def test_a_defect_ends_the_job_and_is_told_as_distruns(
     assert (ended["state"], ended["exit_code"], ended["origin"]) == ("failed", 70, "distrun")
     assert not [task for task in ended["tasks"] if task["state"] in ("running", "starting")]
     if place != "an agent":
-        assert str(log) in distrun("status", job).stdout.replace("\n", " ")
+        assert str(log) in distrun.asked("status", job).replace("\n", " ")
         assert ended["tasks"][0]["signal"] == "SIGKILL", "the exit of what was stopped is known"

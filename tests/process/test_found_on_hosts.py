@@ -89,7 +89,7 @@ def test_who_has_a_port_is_named_with_task_and_job(distrun: Distrun) -> None:
     script = f"exec {sys.executable} {distrun.cwd / 'server.py'}"
     job = distrun.detached(script, name="other", workers=1)
     try:
-        wait_until(lambda: "it listens" in distrun("logs", job).stdout)
+        wait_until(lambda: "it listens" in distrun.asked("logs", job))
         told = run(distrun, "server", SERVER.format(port), 1)
     finally:
         assert distrun("kill", job).returncode == 0

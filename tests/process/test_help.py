@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from harness import tfjobs
-from harness.command import Distrun
-from harness.damaged_records import run_here
+from harness.command import Distrun, run_here
 from harness.requirements import need_tensorflow
 from harness.values import not_none
 

@@ -43,7 +43,7 @@ def test_a_hostile_job_is_shown_by_every_command(
         assert said[-1].returncode == 0, said[-1].stderr
     said.append(distrun("status", "no such \x1b[31m"))
     assert said[-1].returncode == 2
-    job = json.loads(distrun("status", "--json").stdout)["job"]
+    job = distrun.status()
     assert job["name"] == NAME
     assert re.fullmatch(r"[a-z0-9-]+", job["job_id"])
     assert os.path.dirname(job["folder"]) == str(hostile_folder / "h" / "jobs")

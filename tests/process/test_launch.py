@@ -127,10 +127,10 @@ def test_what_was_still_at_work_is_told_everywhere(distrun: Distrun) -> None:
     done = distrun.launch("sleep 600 & sleep 700 & exit 0", workers=1)
     assert done.returncode == 0
     assert f"{LEFT} · start the program so that its script waits for it" in done.stderr
-    assert LEFT in distrun("status").stdout
+    assert LEFT in distrun.asked("status")
     assert LEFT in distrun("wait").stderr
     assert distrun.status()["warnings"] == [LEFT]
-    assert distrun("report", "-o", "-").stdout.count(LEFT) == 2  # how it ended; its events
+    assert distrun.asked("report", "-o", "-").count(LEFT) == 2  # how it ended; its events
 
 
 def test_what_ends_soon_is_not_told(distrun: Distrun) -> None:

@@ -170,4 +170,4 @@ def test_many_commands_wait_for_a_job_that_inherits_a_low_limit(
         assert channel is not None
         channel.close()
     assert distrun("wait", job).returncode == 137
-    wait_until(lambda: distrun("logs", job).stdout == "worker:0 | 40\n")
+    wait_until(lambda: distrun.asked("logs", job) == "worker:0 | 40\n")

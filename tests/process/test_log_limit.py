@@ -55,11 +55,11 @@ def test_only_the_newest_output_stays_and_every_command_reads_it(distrun: Distru
     last = distrun("logs", "-n", "3")
     assert numbers(last.stdout) == [49_997, 49_998, 49_999]
     assert not last.stderr
-    assert numbers(distrun("logs", "--until", "0s", "--raw").stdout) == kept
+    assert numbers(distrun.asked("logs", "--until", "0s", "--raw")) == kept
     found = distrun("logs", "--grep", "9 of", "-t", "worker")
     assert numbers(found.stdout) == [each for each in kept if each % 10 == 9]
     assert len(dropped_in(found.stderr)) == 1
-    assert distrun("events", "--json").stdout.count('"log_max_size_bytes": 300000') == 1
+    assert distrun.asked("events", "--json").count('"log_max_size_bytes": 300000') == 1
 
 
 def test_a_reader_that_is_overtaken_shows_whole_lines_and_says_what_is_missing(
@@ -70,7 +70,7 @@ def test_a_reader_that_is_overtaken_shows_whole_lines_and_says_what_is_missing(
     launch = distrun.start(
         "launch", distrun.write_spec(script, 1, logs=LIMIT), stdout=-1, stderr=-1
     )
-    wait_until(lambda: distrun("ps", "--json").stdout.count("job_id") == 1)
+    wait_until(lambda: distrun.asked("ps", "--json").count("job_id") == 1)
     follow = distrun.start("logs", "-f", stdout=-1, stderr=-1)
     go.touch()
     # Nobody reads: the pipes are full, and the task goes on.

@@ -18,14 +18,14 @@ LATE = [(task, text) for task in (0, 1) for text in ("late", "20%")]
 
 
 def objects(distrun: Distrun, *args: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in distrun("logs", "--json", *args).stdout.splitlines()]
+    return [json.loads(line) for line in distrun.asked("logs", "--json", *args).splitlines()]
 
 
 def test_parts_by_time_and_words_and_as_json(distrun: Distrun) -> None:
     before = time.time()
     job_id = distrun.detached(TWICE)
     wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2)
-    wait_until(lambda: distrun("logs", "--json").stdout.count("early") == 2)
+    wait_until(lambda: distrun.asked("logs", "--json").count("early") == 2)
     between: float = max(each["at"] for each in objects(distrun)) + 0.2
     wait_until(lambda: time.time() > between + 0.2)
     (distrun.cwd / "go").touch()
@@ -33,14 +33,14 @@ def test_parts_by_time_and_words_and_as_json(distrun: Distrun) -> None:
 
     zoned = datetime.fromtimestamp(between, timezone.utc).astimezone().isoformat()
     first = distrun("logs", "--until", zoned[:-6]).stdout
-    second = distrun("logs", "--since", zoned).stdout
+    second = distrun.asked("logs", "--since", zoned)
     assert sorted(first.splitlines()) == ["worker:0 | early", "worker:1 | early"]
     assert sorted(second.splitlines()) == sorted(f"worker:{n} | {t}" for n, t in LATE)
-    assert distrun("logs", "--until", "1d").stdout == ""
-    assert len(distrun("logs", "--since", "1h").stdout.splitlines()) == 6
-    only = distrun("logs", "--grep", "^e", "-n", "1", "-t", "worker:1").stdout
+    assert distrun.asked("logs", "--until", "1d") == ""
+    assert len(distrun.asked("logs", "--since", "1h").splitlines()) == 6
+    only = distrun.asked("logs", "--grep", "^e", "-n", "1", "-t", "worker:1")
     assert only == "worker:1 | early\n"
-    for line in distrun("logs", "--timestamps", "-t", "worker:0").stdout.splitlines():
+    for line in distrun.asked("logs", "--timestamps", "-t", "worker:0").splitlines():
         at, _, text = line.partition(" ")
         assert (datetime.fromisoformat(at).timestamp() > between) == ("early" not in text)
     for wrong in (["--until", "soon"], ["--until", "1m", "-f"], ["--grep", "("]):
@@ -68,16 +68,16 @@ def test_several_jobs_and_all_jobs(distrun: Distrun) -> None:
         ids.append(distrun.detached(f"echo Error {number}; echo fine", name=name, workers=1))
         distrun("wait")
     first, second = ids
-    both = distrun("logs", first, "two", "--grep", "Error").stdout.splitlines()
+    both = distrun.asked("logs", first, "two", "--grep", "Error").splitlines()
     width = len(f"{first} worker:0")
     assert both == [
         f"{first} worker:0 | Error 0",
         f"{second} worker:0".ljust(width) + " | Error 1",
     ]
-    everything = distrun("logs", "--all-jobs", "--grep", "Error").stdout.splitlines()
+    everything = distrun.asked("logs", "--all-jobs", "--grep", "Error").splitlines()
     assert [line.split()[0] for line in everything] == ids, "merged by time"
     assert [each["job_id"] for each in objects(distrun, "--all-jobs", "--grep", "Error")] == ids
-    assert distrun("logs", first, first).stdout.startswith("worker:0 | Error 0\n")
+    assert distrun.asked("logs", first, first).startswith("worker:0 | Error 0\n")
     for wrong in (["--all-jobs", first], ["--all-jobs", "-f"], [first, second, "-f"]):
         done = distrun("logs", *wrong)
         assert (done.returncode, done.stdout) == (2, "")
@@ -91,10 +91,10 @@ def test_the_last_events(distrun: Distrun) -> None:
     distrun("kill")
     assert len(following.stdout.read().splitlines()) > 1
     assert following.wait(30) == 0
-    everything = distrun("events", "--json").stdout.splitlines()
-    assert distrun("events", "--json", "-n", "2").stdout.splitlines() == everything[-2:]
-    assert distrun("events", "-n", "9" * 30).stdout == distrun("events").stdout
-    assert distrun("events", "-f", "-n", "1").stdout == distrun("events", "-n", "1").stdout
+    everything = distrun.asked("events", "--json").splitlines()
+    assert distrun.asked("events", "--json", "-n", "2").splitlines() == everything[-2:]
+    assert distrun.asked("events", "-n", "9" * 30) == distrun.asked("events")
+    assert distrun("events", "-f", "-n", "1").stdout == distrun.asked("events", "-n", "1")
 
 
 def test_the_last_lines_of_a_failed_task_are_found_in_a_log_of_few_newlines(

@@ -18,7 +18,7 @@ def test_a_job_waits_for_a_restart_for_a_long_time_and_can_be_killed(distrun: Di
     restart = {"backoff": LONG, "backoff_max": LONG}
     job = distrun.detached("exit 3", restart=restart, timeouts=LIMITS, workers=1)
     waiting = distrun.start("wait", "--timeout", "99999999h", job, stderr=-3)
-    wait_until(lambda: "again in" in distrun("events", job).stdout)
+    wait_until(lambda: "again in" in distrun.asked("events", job))
     with ThreadPoolExecutor() as pool:
         results = [
             pool.submit(package.job(job).wait, timeout=limit) for limit in (60 * 86400.0, math.inf)

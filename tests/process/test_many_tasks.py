@@ -62,4 +62,4 @@ def test_a_stop_precedes_further_starts(distrun: Distrun, distrun_home: Path) ->
     assert {task["state"] for task in tasks} == {"stopped"}
     assert sum(task["pid"] is not None for task in tasks) == all_started
     assert "never started" in not_none(launch.stderr).read().decode()
-    assert "were not started" in distrun("events").stdout
+    assert "were not started" in distrun.asked("events")

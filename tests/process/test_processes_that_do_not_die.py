@@ -94,7 +94,7 @@ def test_nothing_waits_without_end_and_what_does_not_die_is_named(distrun: Distr
         # Its answer comes from the supervisor, which waits in its loop.
         assert distrun("wait", jobs["half"], "--timeout", "200ms").returncode == 124
         assert distrun("wait", jobs["half"], timeout=60).returncode == 69
-        events = distrun("events", jobs["half"]).stdout
+        events = distrun.asked("events", jobs["half"])
         assert named["half"] in events
         assert "attempt 1" not in events, "something started beside what may still run"
 
@@ -115,9 +115,9 @@ def test_nothing_waits_without_end_and_what_does_not_die_is_named(distrun: Distr
         assert words in attached.communicate(timeout=60)[1]
         assert words in distrun("wait", jobs["whole"]).stderr
         wait_until(lambda: not alive(supervisor))
-        events = distrun("events", jobs["whole"], "--json").stdout
+        events = distrun.asked("events", jobs["whole"], "--json")
         assert '"JobEnded"' in events
-        assert named["whole"] in distrun("events", jobs["whole"]).stdout
+        assert named["whole"] in distrun.asked("events", jobs["whole"])
     client.wait(SOON)
 
 
@@ -131,7 +131,7 @@ def test_a_job_that_waits_for_what_a_task_has_left_says_so(distrun: Distrun) -> 
         freeze(int(child.read_text()))
         exits.touch()
         words = "ago, but processes that it started do not die, not even by SIGKILL; `ps"
-        wait_until(lambda: words in distrun("status", job).stdout)
+        wait_until(lambda: words in distrun.asked("status", job))
         assert distrun("wait", job, "--timeout", "100ms").returncode == 124
     assert distrun("wait", job).returncode == 0
 
@@ -144,6 +144,6 @@ def test_what_a_stop_leaves_is_not_told_as_undying_while_it_has_time(distrun: Di
     kill = distrun.start("kill", job, "--grace", "1m", stderr=-1, text=True)
     exited = wait_until(lambda: distrun.status(job)["tasks"][0].get("exited_at"))
     wait_until(lambda: time.time() > exited + 6)  # grace, and five seconds
-    assert "do not die" not in distrun("status", job).stdout
+    assert "do not die" not in distrun.asked("status", job)
     exits.touch()
     kill.communicate(timeout=SOON)

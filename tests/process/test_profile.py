@@ -29,7 +29,7 @@ def test_the_task_that_the_others_wait_for_is_named_with_its_line(
     distrun: Distrun, tmp_path: Path
 ) -> None:
     distrun.detached(training_program(tmp_path, TRAIN), workers=2)
-    wait_until(lambda: distrun("logs").stdout.count("trains") == 2, timeout=60)
+    wait_until(lambda: distrun.asked("logs").count("trains") == 2, timeout=60)
     file = tmp_path / "job.json"
     done = distrun("profile", "--seconds", "2", "--json", "-o", str(file))
     assert done.returncode == 0, done.stderr

@@ -49,7 +49,7 @@ def test_a_warning_does_not_stop_but_strict_does(distrun: Distrun) -> None:
     for command in (["validate"], ["plan", "--json"], ["launch", "-d"]):
         done = distrun(*command, "--strict", spec)
         assert (done.returncode, done.stdout, done.stderr) == (65, "", f"{refused}\n"), command
-    assert len(json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]) == 1
+    assert len(json.loads(distrun.asked("ps", "-a", "--json"))["jobs"]) == 1
 
     done = distrun("plan", "--json", spec)
     assert done.stderr == ""
@@ -137,7 +137,7 @@ def test_a_program_that_certainly_fails_is_refused(modules: Path, distrun: Distr
             assert done.stderr.endswith("nothing was started; to start it nevertheless: --force\n")
     with pytest.raises(package.DistrunError, match="to start it nevertheless: force=True"):
         package.launch(package.load(spec))
-    assert json.loads(distrun("ps", "-a", "--json").stdout)["jobs"] == []
+    assert json.loads(distrun.asked("ps", "-a", "--json"))["jobs"] == []
     (modules / "a.ipynb").write_text('{"cells": [{"outputs": null}], "nbformat": 4}')
     assert distrun("run", "a.ipynb").returncode == 65
     done = distrun("run", "--force", "a.ipynb")

@@ -143,14 +143,14 @@ os._exit(0)
     (distrun.cwd / "step").touch()
     reported |= {"STEP": 7, "STEPS": 9}
     wait_until(lambda: progress(distrun) == reported)
-    shown = distrun("status").stdout
+    shown = distrun.asked("status")
     assert "step 7/9 77% loss 0.75 f1 0.5 phase warm-up nan nan" in shown
     (distrun.cwd / "go").touch()
     assert distrun("wait").returncode == 0
     reported["STEP"] = 8
     assert progress(distrun) == reported
     assert isinstance(progress(distrun)["STEP"], int)
-    assert json.loads(distrun("ps", "-a", "--json").stdout)["jobs"][0]["progress"]["LOSS"] == 0.75
+    assert json.loads(distrun.asked("ps", "-a", "--json"))["jobs"][0]["progress"]["LOSS"] == 0.75
     (told,) = (each for each in recorded_events(distrun) if each["event"] == "TaskReported")
     assert (told["task"], told["values"]["STEP"]) == ("worker:0", 8)
-    assert "last reported step 8/9 88%" in distrun("events").stdout
+    assert "last reported step 8/9 88%" in distrun.asked("events")

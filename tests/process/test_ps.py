@@ -45,7 +45,7 @@ def test_which_jobs_are_listed_with_a_cause_in_a_word_and_the_last_metric(
     running = launch(distrun, "running", "time.sleep(600)")
     wait_until(has_reported)
     rows = {
-        each["job_id"]: each for each in json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]
+        each["job_id"]: each for each in json.loads(distrun.asked("ps", "-a", "--json"))["jobs"]
     }
     causes = {job_id: row["cause"] for job_id, row in rows.items()}
     told = {bad: "import_error", killed: "kill", lost: "supervisor_died"}
@@ -54,7 +54,7 @@ def test_which_jobs_are_listed_with_a_cause_in_a_word_and_the_last_metric(
         assert rows[job_id]["progress"]["LOSS"] == 0.164, job_id
 
     def ids(*args: str) -> list[str]:
-        return str(distrun("ps", "-q", *args).stdout).split()
+        return str(distrun.asked("ps", "-q", *args)).split()
 
     assert ids() == [running]
     assert ids("-a") == [good, bad, killed, lost, running]
@@ -90,7 +90,7 @@ def test_status_and_ps_say_how_far_it_is_and_which_task_is_behind(
     for task in found["tasks"]:
         assert 0 < task["progress_at"] - task["started_at"] < 60
         assert 0 < task["last_output_at"] - task["started_at"] < 60
-    text = distrun("status").stdout
+    text = distrun.asked("status")
     assert "worker:1 is behind: step " in text
     assert " left\n" in text
     assert " s ago" in text
@@ -101,4 +101,4 @@ def test_status_and_ps_say_how_far_it_is_and_which_task_is_behind(
     assert distrun("wait", job).returncode == 0
     ended = distrun.status(job)
     assert (ended["behind"], ended["seconds_left"], ended["progress_at"]) == (None,) * 3
-    assert "ago" not in distrun("status", job).stdout
+    assert "ago" not in distrun.asked("status", job)

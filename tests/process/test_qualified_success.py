@@ -22,8 +22,8 @@ def test_a_hidden_exception_is_told_everywhere_and_a_failure_if_strict(distrun: 
     assert done.returncode == 0, done.stderr
     last = done.stderr.splitlines()[-1]
     assert f"{HIDDEN}, at own.py:1; its exit code is hidden at sh -c:2: " in last
-    assert HIDDEN in distrun("status").stdout
-    assert "qualified" in distrun("ps", "-a").stdout
+    assert HIDDEN in distrun.asked("status")
+    assert "qualified" in distrun.asked("ps", "-a")
     assert [HIDDEN in each for each in distrun.status()["warnings"]] == [True]
     for key, options in ((False, ["--strict"]), (True, [])):
         spec = distrun.write_spec(script, success={"tasks": "all", "strict": key})

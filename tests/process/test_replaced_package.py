@@ -83,7 +83,7 @@ def test_a_detached_job_needs_nothing_from_the_moment_that_launch_has_returned(
     go(distrun.cwd, FAILURE)
     waiting = distrun("wait", job.stdout.strip())
     assert waiting.returncode == 0, waiting.stderr
-    assert "defect" not in distrun("status").stdout
+    assert "defect" not in distrun.asked("status")
 
 
 def test_commands_that_follow_a_job_need_nothing_either(

@@ -105,7 +105,7 @@ def test_a_restart_is_told_with_its_cause_and_cost(
     assert kinds.count("SavingStarted") == kinds.count("SavingEnded") == 4
     assert "exit code" in text
     assert distrun.status()["state"] == "succeeded"
-    assert "\n  earlier       worker:1 " in distrun("status").stdout
+    assert "\n  earlier       worker:1 " in distrun.asked("status")
 
 
 def test_the_page_goes_where_it_is_asked_to_whatever_the_record_is(

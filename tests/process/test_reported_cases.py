@@ -6,7 +6,6 @@ fail is in tests/unit/test_verdict_words.py.
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import subprocess
@@ -209,7 +208,7 @@ def test_the_user_is_told(name: str, distrun: Distrun, monkeypatch: pytest.Monke
         )
         assert distrun(*case.command).returncode == 0
     if name == "flags of TensorFlow 1":
-        tasks = json.loads(distrun("status", "--json").stdout)["job"]["tasks"]
+        tasks = distrun.status()["tasks"]
         assert sorted(each["task"] for each in tasks) == ["ps:0", "worker:0", "worker:1"]
         address = next(each["address"] for each in tasks if each["task"] == "ps:0")
-        assert f"{address} worker:0" in distrun("logs", "-t", "worker:0").stdout
+        assert f"{address} worker:0" in distrun.asked("logs", "-t", "worker:0")

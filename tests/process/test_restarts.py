@@ -44,7 +44,7 @@ def test_stopped_while_it_waits_it_ends_at_once(distrun: Distrun) -> None:
     assert (job["state"], job["running"], job["restarts_left"]) == ("restarting", True, 0)
     in_minutes = {round((task["restarts_at"] - time.time()) / 60) for task in job["tasks"]}
     assert in_minutes <= set(range(44, 61))
-    assert re.search(r"worker:0 +restarting in \d\d m", distrun("status").stdout)
+    assert re.search(r"worker:0 +restarting in \d\d m", distrun.asked("status"))
     # Another job cannot have its ports.
     cluster = {"worker": [job["tasks"][0]["address"]]}
     other = distrun("launch", distrun.write_spec("exit 0", name="other", cluster=cluster))

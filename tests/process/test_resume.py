@@ -52,7 +52,7 @@ def repair(distrun: Distrun) -> None:
 
 
 def none_were_two_at_once(distrun: Distrun, job: str) -> bool:
-    return "TWO AT ONCE" not in distrun("logs", job, "--raw").stdout and not survivors(job)
+    return "TWO AT ONCE" not in distrun.asked("logs", job, "--raw") and not survivors(job)
 
 
 def test_a_failed_job_continues_with_changes_that_last(distrun: Distrun) -> None:
@@ -79,7 +79,7 @@ def test_a_failed_job_continues_with_changes_that_last(distrun: Distrun) -> None
     assert "attempt 1" not in done.stdout
     assert "worker:1 | attempt 2" in done.stdout
     assert "worker:0 | red first more" in done.stdout
-    text = distrun("logs", job, "-t", "worker:0", "--raw").stdout.splitlines()
+    text = distrun.asked("logs", job, "-t", "worker:0", "--raw").splitlines()
     assert [line for line in text if line.startswith("attempt")] == [
         f"attempt {number}" for number in attempts(distrun, job)
     ]
@@ -113,7 +113,7 @@ def test_a_lost_job_is_listed_with_its_command_and_continues(distrun: Distrun) -
     kill_supervisor(distrun, job)
     listed = distrun("ps", "-a")
     assert f"job {job} is lost; to continue it: distrun resume {job}" in listed.stderr
-    rows = json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]
+    rows = json.loads(distrun.asked("ps", "-a", "--json"))["jobs"]
     assert [row["resume_command"] for row in rows] == [f"distrun resume {job}"]
     with record.open("ab") as file:  # the last line is torn
         file.write(b'{"event":"TaskExited","at":17')
@@ -201,7 +201,7 @@ def test_each_resume_has_restarts_and_a_verdict_of_its_own(distrun: Distrun) -> 
     assert after["outcome"]["verdict"] == after["verdict"]
     waited = distrun("wait", job)
     assert waited.returncode == 69
-    for said in (distrun("status").stdout.partition("TASK")[0], done.stderr, waited.stderr):
+    for said in (distrun.asked("status").partition("TASK")[0], done.stderr, waited.stderr):
         assert "exit code 4" not in said
 
     hangs = ("--set", "ssh.options.ProxyCommand=sleep 600", "--set", "ssh.connect_timeout=10m")

@@ -229,4 +229,4 @@ def test_wrong_usage_names_the_option(distrun: Distrun) -> None:
         assert (done.returncode, done.stdout) == (code, ""), words
         assert message in done.stderr
         assert "Traceback" not in done.stderr
-    assert distrun("ps", "-a", "-q").stdout == ""
+    assert distrun.asked("ps", "-a", "-q") == ""

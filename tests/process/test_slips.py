@@ -52,6 +52,6 @@ def test_advice_names_the_job_also_the_newest(distrun: Distrun) -> None:
     (distrun.cwd / "bad.py").write_text("raise ValueError('7 is odd')\n")
     said = distrun.launch("", program={"script": "bad.py"}, workers=1).stderr
     job = distrun.status()["job_id"]
-    for text in (said, distrun("status").stdout, distrun("events", "--json").stdout):
+    for text in (said, distrun.asked("status"), distrun.asked("events", "--json")):
         assert f"distrun logs {job} -t worker:0" in text
         assert "distrun logs -t" not in text

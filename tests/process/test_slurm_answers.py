@@ -55,7 +55,7 @@ def job_id(slurm: FakeSlurm, distrun: Distrun) -> str:
 
 
 def state(distrun: Distrun, job_id: str) -> str:
-    return str(json.loads(distrun("status", job_id, "--json").stdout)["job"]["state"])
+    return str(distrun.status(job_id)["state"])
 
 
 def test_the_script_has_what_the_spec_asks_for(slurm: FakeSlurm, job_id: str) -> None:
@@ -93,7 +93,7 @@ def test_a_job_that_slurm_has_forgotten_is_lost(
     assert state(distrun, job_id) == "lost"
     waited = distrun("wait", job_id)
     assert (waited.returncode, "Slurm no longer knows job 7" in waited.stderr) == (69, True)
-    assert "Slurm no longer knows its job 7" in distrun("status", job_id).stdout
+    assert "Slurm no longer knows its job 7" in distrun.asked("status", job_id)
     killed = distrun("kill", job_id)
     lost = f"job {job_id} is lost: Slurm does not know it any more"
     assert (killed.returncode, lost in killed.stderr) == (2, True)
@@ -112,7 +112,7 @@ def test_without_slurm_nothing_is_left_of_a_submission(slurm: FakeSlurm, distrun
     done = distrun("submit", distrun.cwd / "job.yaml")
     assert (done.returncode, done.stdout) == (69, "")
     assert "sbatch failed (code 1): full" in done.stderr
-    assert json.loads(distrun("ps", "-a", "--json").stdout)["jobs"] == []
+    assert json.loads(distrun.asked("ps", "-a", "--json"))["jobs"] == []
 
 
 def queue_of(slurm: FakeSlurm, state: str) -> None:

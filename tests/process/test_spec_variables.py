@@ -74,4 +74,4 @@ def test_what_nothing_expands_and_what_is_not_there_is_warned_of(
     strict = distrun("launch", "--strict", path)
     assert strict.returncode == 65
     assert "program.command: there is no program" in strict.stderr
-    assert distrun("ps", "-a").stdout == "", "nothing was launched"
+    assert distrun.asked("ps", "-a") == "", "nothing was launched"

@@ -20,7 +20,7 @@ def test_the_task_that_hangs_is_found_in_one_command(
     distrun: Distrun, terminal: OpenTerminal
 ) -> None:
     hanging = distrun.detached(hanging_script(distrun.cwd), workers=3)
-    wait_until(lambda: distrun("logs", hanging).stdout.count("hangs") == 3)
+    wait_until(lambda: distrun.asked("logs", hanging).count("hangs") == 3)
     shown = distrun("stacks").stdout.splitlines()
     assert shown[0] == "worker:1: load_batch, hang.py:6"
     assert f"worker:0, worker:2: {ACCEPTS}, called from all_reduce, hang.py:11" in shown

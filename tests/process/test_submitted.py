@@ -67,7 +67,7 @@ def job(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     kubectl.chmod(0o755)
     monkeypatch.setenv("PATH", str(kubectl.parent), prepend=os.pathsep)
     monkeypatch.setenv("DISTRUN_HOME", str(distrun.cwd / "elsewhere"))
-    assert job in distrun("ps", "--namespace", "n").stdout
+    assert job in distrun.asked("ps", "--namespace", "n")
     yield job
     monkeypatch.setenv("DISTRUN_HOME", str(distrun.home))
     distrun("kill", job)

@@ -65,8 +65,8 @@ def test_it_serves_while_the_job_runs_and_ends_with_it(distrun: Distrun) -> None
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", address)
     with urllib.request.urlopen(f"{address}data/environment", timeout=60) as answer:
         assert answer.status == 200
-    assert address in distrun("status").stdout
-    assert address in distrun("events").stdout
+    assert address in distrun.asked("status")
+    assert address in distrun.asked("events")
     (process,) = tensorboards(distrun.status()["supervisor_pid"])
     (distrun.cwd / "go").touch()
     said = launch.communicate(timeout=60)[1]

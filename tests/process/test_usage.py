@@ -65,10 +65,10 @@ def test_a_task_that_has_ended_shows_what_it_used(distrun: Distrun) -> None:
     # It holds 172 MB at most, and 102 MB twice for a sample in the moment of its fork.
     assert 80e6 <= used["peak_memory_bytes"] == job["peak_memory_bytes"] < 220e6
     assert used["written_bytes"] >= 20e6
-    shown = distrun("status").stdout
+    shown = distrun.asked("status")
     assert " MB peak" in shown
     assert "first output after" in shown
-    (listed,) = json.loads(distrun("ps", "-a", "--json").stdout)["jobs"]
+    (listed,) = json.loads(distrun.asked("ps", "-a", "--json"))["jobs"]
     assert listed["cpu_seconds"] == job["cpu_seconds"]
 
 
@@ -80,7 +80,7 @@ def test_the_samples_have_what_the_task_has_printed(distrun: Distrun) -> None:
     (first,) = [each for each in recorded_events(distrun) if each["event"] == "FirstStep"]
     assert (first["task"], first["attempt"]) == ("worker:0", 0)
     assert samples(distrun)[-1]["progress"]["LOSS"] == 0.25
-    timing = distrun("status", "--timing").stdout
+    timing = distrun.asked("status", "--timing")
     for phase in ("accepted", "program executed", "first output", "first step", "last step", "end"):
         assert f"\n{phase} " in timing
 
@@ -109,7 +109,7 @@ def test_gpus_are_sampled_by_nvidia_smi(distrun: Distrun, monkeypatch: pytest.Mo
     assert (usage["processes"], usage["gpu_memory_bytes"]) == (2, None), "none is asked here"
     assert usage["memory_bytes"] > 80_000_000, "of its child"
     monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
-    shown = distrun("status").stdout
+    shown = distrun.asked("status")
     assert "GPU MEM" in shown
     assert "1.1 GB" in shown, "of both processes"
     (distrun.cwd / "go").touch()
@@ -134,5 +134,5 @@ def test_a_task_too_small_to_be_measured_has_an_unknown_peak(distrun: Distrun) -
     job = distrun.status()
     assert job["peak_memory_bytes"] is job["tasks"][0]["used"]["peak_memory_bytes"] is None
     assert job["tasks"][0]["used"]["cpu_seconds"] > 0
-    assert "unknown" in distrun("status").stdout
-    assert "unknown" in distrun("ps", "-a").stdout
+    assert "unknown" in distrun.asked("status")
+    assert "unknown" in distrun.asked("ps", "-a")

@@ -38,7 +38,7 @@ def test_report_status_json_and_events_tell_the_same(distrun: Distrun) -> None:
     (reached,) = verdicts(distrun)
     assert reached == verdict == job["outcome"]["verdict"]
     assert verdict == recorded_events(distrun)[-1]["outcome"]["verdict"]
-    for shown in (done.stderr, distrun("status").stdout, distrun("events").stdout):
+    for shown in (done.stderr, distrun.asked("status"), distrun.asked("events")):
         assert re.search(rf"cause:? +{re.escape(verdict['cause'])} \(import_error\)\n", shown)
         assert "  evidence      worker:1, its log, lines 2 and 4\n" in shown
         assert f"  try           {verdict['advice']}\n" in shown
@@ -123,7 +123,7 @@ def launch(distrun: Distrun, seconds: float, **keys: Any) -> subprocess.Popen[st
 
 def test_a_restart_does_not_wait_for_the_analysis(distrun: Distrun) -> None:
     launch(distrun, 600.0, restart={"max": 1, "backoff": "10ms"})
-    wait_until(lambda: distrun("events", "--json").stdout.count('"TaskStarted"') == 2)
+    wait_until(lambda: distrun.asked("events", "--json").count('"TaskStarted"') == 2)
     assert verdicts(distrun) == []
     (distrun.cwd / "gate").write_text("")
     wait_until(lambda: len(verdicts(distrun)) == 1)

@@ -74,7 +74,7 @@ def of_task(task: str, text: str) -> list[str]:
 
 def times_of(reach: Reach, *which: str) -> list[float]:
     """When each line of a task was printed."""
-    shown = reach.distrun("logs", "--json", *which).stdout.splitlines()
+    shown = reach.distrun.asked("logs", "--json", *which).splitlines()
     return [json.loads(line)["at"] for line in shown]
 
 
@@ -102,7 +102,7 @@ def test_tasks_have_their_files_find_each_other_and_print_much(reach: Reach) -> 
     first, *many = of_task("worker:0", out)
     assert first == "met 0 data"
     assert [int(line.split()[1]) for line in many] == list(range(MANY))
-    assert sorted(reach.distrun("logs").stdout.splitlines()) == sorted(out.splitlines())
+    assert sorted(reach.distrun.asked("logs").splitlines()) == sorted(out.splitlines())
     times = times_of(reach, "-t", "worker:0")
     assert len(times) == MANY + 1
     assert times == sorted(times)
@@ -166,7 +166,7 @@ def test_a_carrier_that_dies_costs_no_line_or_the_host_and_kill_leaves_nothing(
         each.kill()
     if is_restored:
         wait_until(
-            lambda: reach.distrun("events").stdout.count("is restored") == len(carriers),
+            lambda: reach.distrun.asked("events").count("is restored") == len(carriers),
             what="the links are restored",
         )
         assert all(map(alive, tasks))
@@ -213,7 +213,7 @@ def test_a_job_whose_supervisor_dies_leaves_nothing_is_resumed_and_keeps_its_lin
     script = f"[ $DISTRUN_ATTEMPT = 1 ] && {{ echo again; exit; }}; {COUNTS}"
     launch = reach.launch(script, timeouts={"link": "5m", "grace": "2s"})
     reach.wait_for_processes(2, "sh")
-    wait_until(lambda: reach.distrun("logs").stdout.count("| 5\n") == 2, what="both count")
+    wait_until(lambda: reach.distrun.asked("logs").count("| 5\n") == 2, what="both count")
     job = reach.distrun.status()["job_id"]
     os.kill(reach.distrun.status()["supervisor_pid"], signal.SIGKILL)
     assert ended(launch)[0] == 70
@@ -221,7 +221,7 @@ def test_a_job_whose_supervisor_dies_leaves_nothing_is_resumed_and_keeps_its_lin
     code, _, said = ended(reach.start("resume", job))
     assert code == 0, said
     for task in ("worker:0", "worker:1"):
-        log = reach.distrun("logs", job, "-t", task, "--raw").stdout
+        log = reach.distrun.asked("logs", job, "-t", task, "--raw")
         former, _, again = log.partition("--- attempt 1, ")
         lines = [int(each) for each in former.split()]
         assert lines == list(range(1, len(lines) + 1))

@@ -71,7 +71,7 @@ def wait_for_starts(distrun: Distrun, count: int) -> None:
     """Until so many attempts of tasks have started in all."""
 
     def are_started() -> bool:
-        events = distrun("events", "--json").stdout
+        events = distrun.asked("events", "--json")
         return str(events).count('"TaskStarted"') >= count
 
     wait_until(are_started, what=f"{count} starts")
@@ -101,4 +101,4 @@ def test_daemons_of_slurm_that_die_cost_nothing_and_a_spare_takes_over_for_a_nod
     out, said = launch.communicate(timeout=60)
     assert launch.returncode == 0, said
     assert out.count("through") == 2
-    assert "h2 is lost: no sign of life for 10 s" in distrun("events").stdout
+    assert "h2 is lost: no sign of life for 10 s" in distrun.asked("events")

@@ -37,13 +37,13 @@ def test_jobs_that_slurm_interrupts_save_and_go_on_in_their_next_allocation(
     slurm.run("sbatch", *urgent, "--wrap=sleep 1")
     for job_id in (preempted, limited):
         distrun.checked("wait", job_id)
-        assert distrun("logs", job_id).stdout.count("saved") == 2
+        assert distrun.asked("logs", job_id).count("saved") == 2
         assert [task["attempt"] for task in distrun.status(job_id)["tasks"]] == [1, 1]
         kinds = [each["event"] for each in recorded_events(distrun, job_id)]
         assert [each for each in kinds if each.startswith("Job") and each != "JobPlanned"] == [
             *("JobQueued", "JobCreated", "JobEnded", "JobQueued", "JobResumed", "JobEnded"),
         ]
-    assert "Slurm preempted job" in distrun("events", preempted).stdout
+    assert "Slurm preempted job" in distrun.asked("events", preempted)
     said = interactive.communicate(timeout=SOON)[1]
     assert interactive.returncode == 69
     assert re.search(r"cause .*Slurm ended it at the time limit of job \d+", said)

@@ -56,8 +56,8 @@ def test_a_job_that_waits_says_why_and_can_be_killed_cancelled_or_fail(
     job = distrun.status(killed)
     assert (job["state"], job["running"]) == ("pending", True)
     assert job["slurm"]["reason"] == "JobHeldUser"
-    assert "pending in Slurm as job" in distrun("status", killed).stdout
-    assert distrun("ps").stdout.count("pending") >= 2
+    assert "pending in Slurm as job" in distrun.asked("status", killed)
+    assert distrun.asked("ps").count("pending") >= 2
     distrun.checked("kill", killed)
     job = distrun.status(killed)
     assert (job["state"], job["exit_code"]) == ("stopped", 137)
@@ -90,7 +90,7 @@ def test_a_job_that_begins_or_runs_is_killed_gracefully(
         distrun.checked("kill", job_id)
         job = distrun.status(job_id)
         assert (job["state"], job["exit_code"]) == ("stopped", 137)
-    assert distrun("logs", runs).stdout.count("saved") == 2
+    assert distrun.asked("logs", runs).count("saved") == 2
     wait_until(lambda: slurm.run("squeue", "-h", "-t", "PENDING,RUNNING") == "")
 
 
@@ -105,7 +105,7 @@ def test_a_kept_script_can_be_given_to_sbatch(
     number = slurm.run("sbatch", "--parsable", str(script))
     slurm.wait_for_state(number, "COMPLETED")
     distrun.checked("wait", f"job-{number}")
-    assert "worker:1 | argument a b" in distrun("logs").stdout
+    assert "worker:1 | argument a b" in distrun.asked("logs")
 
 
 def test_what_can_be_known_is_refused_before_it_queues(
@@ -124,7 +124,7 @@ def test_what_can_be_known_is_refused_before_it_queues(
     assert "not available" in refusal(69, slurm={"cpus_per_task": 100})
     assert "does not support" in refusal(65, slurm={"options": {"array": "1-3"}})
     assert "slurm.time" in refusal(65, slurm={"options": {"time": 5}})
-    assert distrun("ps", "-a", "--json").stdout.count("job_id") == 0
+    assert distrun.asked("ps", "-a", "--json").count("job_id") == 0
     assert not slurm.run("squeue", "-h")
 
 

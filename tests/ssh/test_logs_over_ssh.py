@@ -24,7 +24,7 @@ def test_a_limited_log_is_limited_on_its_host_and_here(ssh: Ssh, distrun: Distru
     log = Path(distrun.status()["tasks"][0]["log"])
     assert log.stat().st_size > 200_000 * 14
     assert log.stat().st_blocks * 512 <= 300_000 + 64 * 1024 + 4096
-    numbers = re.findall(r"line (\d{8})$", distrun("logs").stdout, re.MULTILINE)
+    numbers = re.findall(r"line (\d{8})$", distrun.asked("logs"), re.MULTILINE)
     assert list(map(int, numbers)) == list(range(int(numbers[0]), 300_000))
 
 

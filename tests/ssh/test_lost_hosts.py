@@ -172,7 +172,7 @@ def test_of_an_agent_that_was_killed_only_lines_and_written_files_are_left(
     distrun.checked("launch", "-d", spec)
 
     def lines(task: str, attempt: int = 0) -> list[int]:
-        log = distrun("logs", "--raw", "-t", task).stdout
+        log = distrun.asked("logs", "--raw", "-t", task)
         parts = re.split(r"^--- attempt \d.*$", log, flags=re.MULTILINE)
         return [int(n) for part in parts[attempt : attempt + 1] for n in re.findall(r"\d+", part)]
 
@@ -249,4 +249,4 @@ def test_a_defect_of_the_supervisor_ends_the_tasks_on_every_host(
     log = distrun.home / "jobs" / job / "supervisor.log"
     assert str(log) in printed
     assert "planted" in log.read_text()
-    assert "cannot continue" not in distrun("status", job).stdout
+    assert "cannot continue" not in distrun.asked("status", job)

@@ -80,7 +80,7 @@ def test_firewalls_are_named_with_hosts_and_ports_before_any_task_starts(
     assert done.stderr.count("let the hosts reach each other") == 1, "the same advice once"
     assert "Traceback" not in done.stderr
     assert "I RAN" not in done.stdout
-    told = distrun("events").stdout
+    told = distrun.asked("events")
     assert "h1 cannot reach h2" in told
     assert "started" not in told
     assert_nothing_left(ssh, [h1, h2, h3])
@@ -133,7 +133,7 @@ def test_all_that_is_wrong_on_any_host_is_said_at_once_and_nothing_is_left(
     assert late is not None
     assert abs(float(late[1]) - 90) <= took
     assert [*told] == [("h5", "reached", "failed")]
-    assert distrun("ps", "-a").stdout.count("\n") <= 1, "it made a job"
+    assert distrun.asked("ps", "-a").count("\n") <= 1, "it made a job"
     assert_nothing_left(ssh, [h1, h2, h3, h4])
 
 
@@ -224,7 +224,7 @@ def test_verdicts_know_that_the_folder_of_the_checkpoints_is_not_shared(
     assert "--checkpoint-dir 'run': each host may have such a folder of its own" in done.stderr
     unshared = "run on h2 is not the folder that h1 has"
     assert f"distrun: warning: {unshared}" in done.stderr
-    told = distrun("events").stdout
+    told = distrun.asked("events")
     assert re.search(rf"run/ckpt-40.index is not on h[12]; {unshared}", told), told
     assert re.search(rf"worker:0 at step 41; worker:1 at step 1; {unshared}", done.stderr)
     assert "`program.shared`" in done.stderr

@@ -46,7 +46,7 @@ def test_a_slow_link_and_where_tasks_stand_are_told_with_what_tasks_send_each_ot
     (distrun.cwd / "sums.py").write_text(SUMS)
     script = f"exec {shlex.quote(sys.executable)} {shlex.quote(str(distrun.cwd / 'sums.py'))}"
     distrun.checked("launch", "-d", ssh.spec(script, these))
-    wait_until(lambda: distrun("logs").stdout.count("sums") == 3, timeout=60)
+    wait_until(lambda: distrun.asked("logs").count("sums") == 3, timeout=60)
     for _ in range(2):  # at first, the hosts have to be sent py-spy
         assert "sums.py:" in distrun.checked("stacks").stdout
     digest = hashlib.sha256(Path(not_none(py_spy.find())).read_bytes()).hexdigest()

@@ -85,19 +85,19 @@ def test_the_scripts_folder_is_sent_once_and_then_only_what_changed(
         assert [path.read_text() for path in left] == [f"worker:{index}"]
         assert not (state_of(host) / "agents").exists()
     wait_until(lambda: not any(map(ssh.processes, (h1, h2))))
-    happened = distrun("events").stdout
+    happened = distrun.asked("events")
     assert "h1 is sent 6 of 8 files" in happened  # two are empty, two the same
     assert "h2 is sent 6 of 8 files" in happened
 
     distrun.checked("launch", spec)
-    happened = distrun("events").stdout
+    happened = distrun.asked("events")
     assert "is sent" not in happened
     assert len(re.findall(r"h[12] has the program's files; none had to be sent", happened)) == 2
 
     (distrun.cwd / "job" / "pkg" / "deep.py").write_text("word = 'two'")
     done = distrun("launch", spec)
     assert "worker:1 | two it runs word = 'two' h2" in done.stdout.splitlines(), done.stderr
-    assert "h2 is sent 1 of 8 files, 12 B of" in distrun("events").stdout
+    assert "h2 is sent 1 of 8 files, 12 B of" in distrun.asked("events")
 
 
 # An agent that waits within a read when some of the files have come, however fast they come. A
