@@ -37,18 +37,16 @@ ROOT = Path(__file__).resolve().parent.parent
 SELECTED = (
     "tests/unit/test_jobstore.py",
     "tests/process/agent/test_execution.py",
-    "tests/process/agent/test_output.py",
     "tests/process/test_bundle.py",
     "tests/process/test_launch.py",
     "tests/process/test_logs_selection.py",
-    "tests/process/test_strangers_at_home.py",
-    "tests/process/test_strangers_at_sockets.py",
+    "tests/process/test_strangers.py",
     "tests/process/test_terminal.py",
     "tests/process/test_usage.py",
     "tests/process/test_views.py",
     "tests/process/test_what_others_see.py",
 )
-"""The tests of what a user, a shell or a path changes: half a minute."""
+"""The tests of what a user, a shell or a path changes: a minute."""
 SAME_EVERYWHERE = (
     "tests/unit/test_architecture.py",
     "tests/unit/test_spec_generated.py",

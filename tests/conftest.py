@@ -25,7 +25,7 @@ import pytest
 
 import distrun as distrun_package
 from distrun.agent.linux.facts import usable_cores
-from harness.command import Distrun, Status
+from harness.command import Distrun
 from harness.examples import register_profiles
 from harness.preloaded import PreloadedPython
 from harness.processes import alive, descendants
@@ -79,11 +79,6 @@ def distrun(
     command = Distrun(distrun_home, tmp_path, _preloaded_distrun)
     yield command
     command.close()
-
-
-@pytest.fixture
-def status(distrun: Distrun) -> Status:
-    return distrun.status
 
 
 @pytest.fixture(scope="session")

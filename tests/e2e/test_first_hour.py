@@ -9,7 +9,6 @@ import pytest
 from harness.command import Distrun
 from harness.preloaded import PreloadedPython
 from harness.terminal import Terminal
-from harness.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -47,7 +46,7 @@ def follow(distrun: Distrun, tool: Path) -> list[list[str]]:
     for command in "".join(COMMANDS).replace("100/100", "10/10").splitlines():
         argv = ["bash", "-c", f"PATH={shlex.quote(str(tool.parent))}:$PATH; {command}"]
         terminal = Terminal(argv, str(distrun.cwd), 200, 24)
-        wait_until(terminal.ended, 120)
+        terminal.finish()
         shown.append(screen(terminal))
         codes.append(terminal.process.returncode)
         terminal.close()

@@ -7,21 +7,27 @@ interpreter.
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import signal
 import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cells import MWM, PS, Cell
 from harness.command import Distrun, recorded_events
 from harness.preloaded import PreloadedPython
 from harness.training import MAIN
 from harness.waiting import wait_until
+from runner import run_cell
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 PATIENCE = 240.0
 SCRIPT = """\
 import sys
@@ -131,3 +137,65 @@ def test_each_launch_resumes_after_ctrl_c_a_preemption_and_a_bug(
     assert distrun.status()["resumptions"]["repeated_steps"] == 0
     attempts = [e["attempt"] for e in recorded_events(distrun) if e["event"] == "TaskStarted"]
     assert attempts == [0, 0, 1, 1]
+
+
+CELLS = [
+    Cell("SIGKILL", "worker:0", "saving", MWM),
+    Cell("SIGSTOP", "worker:1", "mid_epoch", MWM),
+    Cell("exception", "worker:0", "mid_epoch", PS),
+]
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_what_must_hold_holds(
+    cell: Cell, preloaded: PreloadedPython, record_property: Callable[[str, object], None]
+) -> None:
+    result = run_cell(cell, preloaded.interpreter)
+    record_property("table", str(result))
+    assert not result.violations, str(result)
+
+
+TRAIN = """\
+import os, time
+import tensorflow as tf
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+
+def batches():
+    while True:
+        if os.environ["DISTRUN_TASK"] == "worker:1":
+            time.sleep(0.2)
+        yield [[1.0] * 8] * 4
+
+batch = tf.TensorSpec((4, 8), tf.float32)
+data = tf.data.Dataset.from_generator(batches, output_signature=batch)
+options = tf.data.Options()
+options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+iterator = iter(strategy.experimental_distribute_dataset(data.with_options(options)))
+
+@tf.function
+def train_step():
+    sums = strategy.run(tf.reduce_sum, args=(next(iterator),))
+    return strategy.reduce("SUM", sums, axis=None)
+
+train_step()
+print("trains", flush=True)
+while True:
+    train_step()
+"""
+
+
+def test_a_slow_generator_is_what_the_others_wait_for(distrun: Distrun) -> None:
+    (distrun.cwd / "train.py").write_text(TRAIN)
+    distrun.detached(f"exec {shlex.quote(sys.executable)} train.py", workers=2)
+    wait_until(lambda: distrun.asked("logs").count("trains") == 2, timeout=240)
+    found = json.loads(distrun("profile", "--seconds", "2", "--json").stdout)
+    shares = {
+        task["task"]: {each["kind"]: each["share"] for each in task["kinds"]}
+        for task in found["tasks"]
+    }
+    assert shares["worker:0"]["waiting for others"] > 0.4
+    assert shares["worker:1"]["waiting for input"] > 0.4
+    assert found["straggler"]["task"] == "worker:1"
+    places = [each["place"] for each in found["straggler"]["reasons"]]
+    assert places[0] == "batches, train.py:8"
+    distrun.checked("kill")

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from harness.command import Distrun
+from harness.programs import training_program
 from harness.requirements import AS_ROOT, skip
-from harness.steps import training_program
 from harness.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(120)

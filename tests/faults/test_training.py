@@ -1,19 +1,118 @@
-"""Real training: first saves that are interrupted, and the real MNIST as in the tutorials."""
+"""Real training: lost hosts at moments drawn by SEED, killed first saves, the real MNIST."""
 
 from __future__ import annotations
 
 import os
+import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from harness.command import Distrun, Status
+from harness import host_fixtures
+from harness.command import Distrun
+from harness.host_fixtures import Ssh
 from harness.interrupted_saves import interrupted_saves
+from harness.network import pid_on_host
 from harness.preloaded import PreloadedPython
-from harness.training import Process, workers
+from harness.training import DEADLINE, MAIN, Process, workers
+from harness.waiting import wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+network, ssh = host_fixtures.network, host_fixtures.ssh
+SEED = int(os.environ.get("SEED", "1"))
+STEPS, SAVE_EVERY = 12, 5
+LEASE = 10.0
+# A fork of the preloaded interpreter dies a little later than its task.
+RESTART = {"max": 3, "backoff": "3s", "backoff_max": "3s", "min_workers": 2}
+
+
+def epochs(distrun: Distrun) -> dict[int, tuple[int, float]]:
+    """By epoch: the step at its end, and the test accuracy after it."""
+    log = distrun("logs", "--raw", "-t", "worker:0").stdout
+    pattern = r"^epoch (\d+)/\d+  step (\d+) .*test_accuracy ([\d.]+)"
+    return {int(n): (int(s), float(a)) for n, s, a in re.findall(pattern, log, re.MULTILINE)}
+
+
+# The number of epochs is decided while it trains.
+OPEN_ENDED = """\
+import sys
+sys.path.insert(0, {mnist!r})
+sys.argv += ["--epochs", open({epochs!r}).read()]
+from main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_training_continues_with_fewer_workers_and_grows_back_at_the_next_restart(
+    preloaded: PreloadedPython,
+    record_property: Callable[[str, object], None],
+    ssh: Ssh,
+    distrun: Distrun,
+) -> None:
+    """The host of the last worker dies, returns, and then a process dies, at drawn moments."""
+    on = ssh.hosts(3)
+    chooser = random.Random(SEED)
+    script, count = distrun.cwd / "train.py", distrun.cwd / "epochs"
+    script.write_text(OPEN_ENDED.format(mnist=str(MAIN.parent), epochs=str(count)))
+    count.write_text("10000")
+    arguments = [
+        "--dataset", "synthetic", "--checkpoint-dir", str(distrun.cwd / "elastic"),
+        "--optimizer", "adam", "--learning-rate", "0.003", "--batch-size", "16",
+        "--steps-per-epoch", str(STEPS), "--checkpoint-every", str(SAVE_EVERY),
+    ]  # fmt: skip
+    program = {"script": "train.py", "python": preloaded.interpreter, "args": arguments}
+    spec = ssh.spec(
+        "", on, "elastic", program=program, cluster={"worker": 3}, restart=RESTART,
+        timeouts={"link": f"{LEASE}s"},
+    )  # fmt: skip
+    distrun.checked("launch", "-d", spec, timeout=DEADLINE)
+
+    def train(least: int = 0) -> int:
+        """Let it train for some drawn steps, and to this one at least; returns the last step."""
+        moment = max(least, last_step(distrun) + chooser.randrange(2, 2 * STEPS))
+        print(f"seed {SEED}: until step {moment}")  # shown if the test fails
+        wait_until(lambda: last_step(distrun) >= moment, DEADLINE)
+        return last_step(distrun)
+
+    def workers() -> int:
+        return len(distrun.status()["tasks"])
+
+    reached = train(SAVE_EVERY + 1)
+    on[2].power_off()
+    wait_until(lambda: workers() == 2, DEADLINE)
+    on[2].restart()
+    wait_until(lambda: states(distrun)["h3"] == "spare", DEADLINE)
+    reached = train(reached + SAVE_EVERY + 2)  # two workers save at least once
+    assert workers() == 2, "a host that is back restarts nothing"
+    count.write_text(str(reached // STEPS + 3))
+    (pid,) = [each["pid"] for each in distrun.status()["tasks"] if each["task"] == "worker:1"]
+    (victim,) = [each for each in ssh.processes(on[1]) if pid_on_host(each) == pid]
+    victim.kill()
+    distrun.checked("wait", timeout=DEADLINE)
+    log = distrun("logs", "--raw", "-t", "worker:0").stdout
+    assert [int(each) for each in re.findall(r", (\d+) images a step", log)] == [48, 32, 48]
+    assert [each["workers"] for each in distrun.status()["replacements"]] == [2, 3]
+    found = epochs(distrun)
+    record_property("table", f"seed {SEED}: {found}")
+    assert list(found) == [*range(1, reached // STEPS + 4)], "an epoch is missing"
+    assert {step for step, _ in found.values()} == {STEPS}
+    assert found[max(found)][1] > found[1][1]
+    resumed = re.findall(r"^resumed from .*: epoch (\d+), after step (\d+)", log, re.MULTILINE)
+    first, second = ((int(epoch) - 1) * STEPS + int(step) for epoch, step in resumed)
+    assert 0 < first < second <= reached + STEPS
+    assert second >= reached - SAVE_EVERY - 1
+
+
+def last_step(distrun: Distrun) -> int:
+    return max(int(each["progress"].get("STEP", 0)) for each in distrun.status()["tasks"])
+
+
+def states(distrun: Distrun) -> dict[str, str]:
+    return {each["name"]: each["state"] for each in distrun.status()["hosts"]}
+
+
 PATIENCE = 240.0
 INDEX = "ckpt-1.index"
 
@@ -42,7 +141,6 @@ def test_the_job_restarts_after_a_first_save_that_was_killed(
     torn: bool,
     distrun: Distrun,
     small_mnist: Path,
-    status: Status,
 ) -> None:
     distrun.cwd.joinpath("job.yaml").write_text(
         f"strategy: {strategy}\ncluster: {cluster}\n"
@@ -56,7 +154,7 @@ def test_the_job_restarts_after_a_first_save_that_was_killed(
         done = distrun("launch", "job.yaml", "--", *arguments, timeout=PATIENCE)
     assert saves.victim
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr
-    assert status()["restarts"] == 1
+    assert distrun.status()["restarts"] == 1
     anew = "training starts anew" in done.stdout
     assert anew or not torn
     # If it was no chief that died, the chief may have completed its own checkpoint.

@@ -6,12 +6,13 @@ import contextlib
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import psutil
 import yaml
@@ -23,21 +24,11 @@ from harness.waiting import SOON, wait_until
 
 Json = dict[str, Any]
 """An object that `--json` printed."""
-Detach = Callable[..., str]
-"""Starts a job in the background; returns its id."""
 PLAIN = (sys.executable, "-m", "distrun")
 FORKED = {"stdin", "stdout", "stderr", "text", "cwd", "env", "start_new_session"}
 """The options of subprocess that a fork of a preloaded Python can have."""
 READ_AT_START = ("PYTHON", "LANG", "LC_")
 """What the names of variables begin with that Python reads when it starts."""
-Launch = Callable[..., subprocess.Popen[str]]
-"""Launches a job in the foreground; returns once each task's script runs."""
-
-
-class WriteSpec(Protocol):
-    """Writes a spec of `workers` that run a shell script; more keys as keywords."""
-
-    def __call__(self, script: str, workers: int = 2, name: str = "job", **keys: Any) -> Path: ...
 
 
 def write_spec(folder: Path, script: str, workers: int = 2, name: str = "job", **keys: Any) -> Path:
@@ -54,10 +45,16 @@ def write_spec(folder: Path, script: str, workers: int = 2, name: str = "job", *
     return path
 
 
-class Status(Protocol):
-    """Asks `distrun status --json` for a job; the newest by default."""
+def write_program(path: Path, text: str) -> Path:
+    """Write a program that can be executed."""
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
 
-    def __call__(self, *job: str) -> Json: ...
+
+def python(script: str) -> str:
+    """A shell script that becomes this Python, which runs that script."""
+    return f"exec {shlex.quote(sys.executable)} -c {shlex.quote(script)}"
 
 
 class Distrun:
@@ -72,6 +69,8 @@ class Distrun:
         self._preloaded = preloaded
         self.cwd = cwd
         self.argv = PLAIN
+        self.asks_here = True
+        """Whether this process may run what only reads: not where that starts what ends with it."""
         self._started: list[subprocess.Popen[Any]] = []
         self._above: list[subprocess.Popen[Any]] = []
         """Those of another command, which starts distrun's."""
@@ -104,6 +103,13 @@ class Distrun:
         done = self(*args, **options)
         assert done.returncode == 0, f"{done.stdout}{done.stderr}"
         return done
+
+    def told(self, code: int, *args: str | os.PathLike[str], **options: Any) -> str:
+        """Run to the end: with this exit code, and nothing on stdout. Returns what is said."""
+        done = self(*args, **options)
+        assert (done.returncode, done.stdout) == (code, ""), f"{done.stdout}{done.stderr}"
+        assert "Traceback" not in done.stderr
+        return str(done.stderr)
 
     def popen(
         self, args: Sequence[Any], below: Sequence[str] = (), **options: Any
@@ -138,8 +144,7 @@ class Distrun:
         assert self._preloaded is not None
         tool = self.cwd / "bin" / "distrun"
         tool.parent.mkdir()
-        tool.write_text(f"#!/bin/sh\n{self._preloaded.command('-m', 'distrun')}")
-        tool.chmod(0o755)
+        write_program(tool, f"#!/bin/sh\n{self._preloaded.command('-m', 'distrun')}")
         return tool.parent
 
     # Jobs ----------------------------------------------------------------------------------
@@ -167,8 +172,8 @@ class Distrun:
         return process
 
     def asked(self, *words: str | os.PathLike[str]) -> str:
-        """What a command prints that only reads and succeeds: by this process, if it is distrun."""
-        if self.argv == PLAIN:
+        """What a command prints that only reads, and succeeds; mostly without a process."""
+        if self.asks_here and self.argv == PLAIN:
             code, printed, said = run_here([*map(os.fsdecode, words)])
         else:
             done = self(*words)

@@ -24,6 +24,7 @@ from typing import IO
 
 import psutil
 
+from harness.command import write_program
 from harness.requirements import AS_ROOT, missing, reason
 from harness.waiting import wait_until
 
@@ -168,8 +169,7 @@ class Host:
         """Have its logins find this as a program."""
         program = self.folder / "bin" / name
         program.parent.mkdir(exist_ok=True)
-        program.write_text(text)
-        program.chmod(0o755)
+        write_program(program, text)
         self.change(sshd=f"SetEnv PATH={program.parent}:/bin\n")
 
     def _configure(self, shell: str = "/bin/sh", sshd: str = "") -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.command import Distrun, WriteSpec
+from harness.command import Distrun
 from harness.host_fixtures import Ssh
 from harness.pods import PodSpec
 from harness.processes import alive
@@ -37,7 +37,7 @@ class Reach:
     """
 
     distrun: Distrun
-    write_spec: WriteSpec
+    write_spec: Callable[..., Path]
     start: Callable[..., subprocess.Popen[str]]
     carrier: str
     restores_links: bool
@@ -107,6 +107,7 @@ def in_srun(in_allocation: InAllocation, slurm_spec: WriteSlurmSpec) -> dict[str
 
 @pytest.fixture
 def in_kubernetes(distrun: Distrun, pod_spec: PodSpec) -> dict[str, Any]:
+    distrun.asks_here = False
     start = _started(distrun)
     said = "was deleted; not all of its files are here\n  the files of a pod are gone with it"
     made = {"carrier": "exec", "restores_links": True, "fetched_later": said}

@@ -13,6 +13,8 @@ import termios
 from collections.abc import Callable
 from typing import Any
 
+from harness.waiting import wait_until
+
 
 def popen_session(argv: list[str], **options: Any) -> subprocess.Popen[Any]:
     """Start a program in a new session, whose terminal is its standard input."""
@@ -78,6 +80,15 @@ class Terminal:
         has_ended = self.process.poll() is not None
         self.read()
         return has_ended
+
+    def finish(self, timeout: float = 120.0) -> int:
+        """Wait for its end. Returns the exit code."""
+        wait_until(self.ended, timeout)
+        return int(self.process.returncode)
+
+    def shows(self, *texts: str) -> None:
+        """Wait until it has shown all of these."""
+        wait_until(lambda: all(text in self.text() for text in texts), what=str(texts))
 
     def close(self) -> None:
         if self.master >= 0:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from harness.command import Detach, Distrun, WriteSpec
+from harness.command import Distrun
 from harness.requirements import AS_ROOT, skip
 from harness.terminal import OpenTerminal, Terminal
 
@@ -25,16 +25,6 @@ def chooser() -> random.Random:
     seed = int(os.environ.get("SEED") or random.randrange(1 << 32))
     print(f"SEED={seed}")
     return random.Random(seed)
-
-
-@pytest.fixture
-def write_spec(distrun: Distrun) -> WriteSpec:
-    return distrun.write_spec
-
-
-@pytest.fixture
-def detached(distrun: Distrun) -> Detach:
-    return distrun.detached
 
 
 REPORTS = """\

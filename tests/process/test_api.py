@@ -20,7 +20,7 @@ import pytest
 import distrun as package
 from distrun import api, errors
 from distrun.spec.problems import SpecProblemsError
-from harness.command import Distrun, Status, WriteSpec
+from harness.command import Distrun
 from harness.processes import alive, survivors
 from harness.waiting import wait_until
 
@@ -135,9 +135,9 @@ IN_A_THREAD = """
 """
 
 
-def test_in_a_thread_without_a_terminal(program: Program, write_spec: WriteSpec) -> None:
+def test_in_a_thread_without_a_terminal(distrun: Distrun, program: Program) -> None:
     # Tasks that inherited a blocked SIGTERM would not end before the grace is over.
-    spec = write_spec("grep SigBlk /proc/self/status; sleep 1000 & wait")
+    spec = distrun.write_spec("grep SigBlk /proc/self/status; sleep 1000 & wait")
     assert result(program(IN_A_THREAD, str(spec))) == [
         "worker:1 running SigBlk:\t0000000000000000 stopped",
         "handlers True -1",
@@ -147,9 +147,7 @@ def test_in_a_thread_without_a_terminal(program: Program, write_spec: WriteSpec)
     ]
 
 
-def test_ctrl_c_in_wait_leaves_the_job_running(
-    program: Program, write_spec: WriteSpec, status: Status, distrun: Distrun
-) -> None:
+def test_ctrl_c_in_wait_leaves_the_job_running(program: Program, distrun: Distrun) -> None:
     code = """
         import sys, distrun
         job = distrun.launch(distrun.load(sys.argv[1]))
@@ -159,12 +157,12 @@ def test_ctrl_c_in_wait_leaves_the_job_running(
         except KeyboardInterrupt:
             print("interrupted", job.status().state)
     """
-    process = program(code, str(write_spec(FOREVER)))
+    process = program(code, str(distrun.write_spec(FOREVER)))
     assert process.stdout is not None
     job_id = process.stdout.readline().strip()
     process.send_signal(signal.SIGINT)
     assert result(process) == ["interrupted running"]
-    assert status(job_id)["state"] == "running"
+    assert distrun.status(job_id)["state"] == "running"
     assert distrun("kill", job_id).returncode == 0
 
 
@@ -200,21 +198,21 @@ def test_what_does_not_return_leaves_nothing(
         assert not survivors(distrun.status()["job_id"])
 
 
-def test_errors(distrun: Distrun, write_spec: WriteSpec, tmp_path: Path) -> None:
+def test_errors(distrun: Distrun, tmp_path: Path) -> None:
     assert distrun.home.is_dir()
     with pytest.raises(package.UsageError, match="there is no such file"):
         package.load(tmp_path / "no.yaml")
     with pytest.raises(package.UsageError, match="there are no jobs yet"):
         package.job()
     with pytest.raises(package.InvalidSpecError) as invalid:
-        package.load(write_spec("true"), overrides=["ports.range=1-1", "x=1"])
+        package.load(distrun.write_spec("true"), overrides=["ports.range=1-1", "x=1"])
     assert len(getattr(invalid.value, "problems")) == 2  # noqa: B009
-    absent = package.load(write_spec("true"), overrides=["program.command=[/no/such]"])
+    absent = package.load(distrun.write_spec("true"), overrides=["program.command=[/no/such]"])
     with pytest.raises(package.HostError, match="there is no program '/no/such'") as failed:
         package.launch(absent)
     assert failed.value.exit_code == 69
 
-    job = package.launch(package.load(write_spec(FOREVER, workers=1)))
+    job = package.launch(package.load(distrun.write_spec(FOREVER, workers=1)))
     with pytest.raises(package.WaitTimeoutError, match="has not ended yet"):
         job.wait(timeout=0.01)
     with pytest.raises(package.UsageError, match="has no task 'ps:0'"):
@@ -223,8 +221,8 @@ def test_errors(distrun: Distrun, write_spec: WriteSpec, tmp_path: Path) -> None
         lambda: job.wait(timeout=math.nan),
         lambda: list(job.logs(lines=-1)),
         lambda: list(job.logs(since=math.nan)),
-        lambda: package.load(write_spec("true"), args="--steps=3"),
-        lambda: package.load(write_spec("true"), overrides="x=1"),
+        lambda: package.load(distrun.write_spec("true"), args="--steps=3"),
+        lambda: package.load(distrun.write_spec("true"), overrides="x=1"),
         lambda: package.load(""),
         lambda: package.launch("job.yaml"),  # type: ignore[arg-type]
         lambda: package.run("train.py", env={"A=B": "1"}),
@@ -245,7 +243,7 @@ def test_errors(distrun: Distrun, write_spec: WriteSpec, tmp_path: Path) -> None
 
 
 def test_what_is_known_of_a_job_that_failed(
-    status: Status, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    distrun: Distrun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prints = 'for i in 1 2; do echo "step $i loss 0.$i"; done'
     stays = f"touch {tmp_path}/printed; sleep 99"
@@ -255,7 +253,7 @@ def test_what_is_known_of_a_job_that_failed(
     with pytest.raises(errors.JobFailedError, match=r"(?s)worker:1 exited 3.*the last") as caught:
         job.wait(60, check=True)
     assert caught.value.exit_code == 3
-    ended, known = job.wait(60), status(job.job_id)
+    ended, known = job.wait(60), distrun.status(job.job_id)
     for name in ("state", "strategy", "restarts", "created_at", "ended_at", "exit_code", "origin"):
         assert getattr(ended, name) == known[name], name
     verdict = known["verdict"]

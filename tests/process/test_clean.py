@@ -53,10 +53,9 @@ def test_a_choice_is_needed_where_nobody_can_be_asked_and_a_running_job_stays(
     running = distrun.detached("until echo out; test -e go; do sleep 0.2; done", workers=1)
     ids = [distrun.detached("exit 0", workers=1, name=f"over{n}") for n in range(3)]
     distrun("wait", *ids)
-    refused = distrun("clean")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert "would remove 3 jobs, " in refused.stderr
-    assert "--all" in refused.stderr
+    refused = distrun.told(2, "clean")
+    assert "would remove 3 jobs, " in refused
+    assert "--all" in refused
     for wrong in (("--all", "--older-than", "1h"), ("--older-than", "soon")):
         assert distrun("clean", *wrong).returncode == 2
     assert set(distrun("clean", "--dry-run").stdout.split()) == set(ids)
@@ -80,7 +79,7 @@ def answered(asked: Terminal, keys: str) -> Terminal:
     """Type an answer when it has asked, and wait for its end."""
     wait_until(lambda: asked.text().endswith("[y/N] "))
     asked.type(keys)
-    wait_until(asked.ended)
+    asked.finish()
     return asked
 
 

@@ -6,12 +6,15 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
+from pathlib import Path
 
-from harness.command import Distrun
-from harness.processes import survivors
+from harness.command import Distrun, Json
+from harness.processes import is_connected, survivors
 from harness.requirements import AS_ROOT, skip
-from harness.waiting import wait_until
+from harness.values import not_none
+from harness.waiting import SOON, wait_until
 
 
 def test_a_detached_launch_succeeds_though_the_job_ends_at_once_and_wait_has_the_first_failure(
@@ -19,9 +22,7 @@ def test_a_detached_launch_succeeds_though_the_job_ends_at_once_and_wait_has_the
 ) -> None:
     """The job may end before or after the launch has seen all its tasks start."""
     jobs = [distrun.detached(f"exit {code}", workers=1) for code in (0, 7)]
-    waited = distrun("wait", "--timeout", "60s", *jobs)
-    assert waited.returncode == 7
-    assert "exit code 7" in waited.stderr.splitlines()[-1]
+    assert "exit code 7" in distrun.told(7, "wait", "--timeout", "60s", *jobs).splitlines()[-1]
     assert [distrun("wait", job).returncode for job in jobs] == [0, 7]
 
 
@@ -43,8 +44,7 @@ def test_kill_grace_and_signal(distrun: Distrun) -> None:
 
 
 def test_the_error_for_an_unknown_job_or_task_lists_those_that_there_are(distrun: Distrun) -> None:
-    none = distrun("status", "nothing")
-    assert (none.returncode, none.stdout) == (2, "")
+    distrun.told(2, "status", "nothing")
     distrun.launch('for i in 1 2 3; do echo "$DISTRUN_TASK $i"; done')
     job = distrun.status()
     for private in (job["folder"], f"{job['folder']}/logs"):
@@ -60,17 +60,7 @@ def test_the_error_for_an_unknown_job_or_task_lists_those_that_there_are(distrun
     only = distrun.asked("logs", "-t", "worker:1", "-n", "2")
     assert only == "worker:1 | worker:1 2\nworker:1 | worker:1 3\n"
     assert distrun.asked("logs", "-t", "worker").count("\n") == 6
-    wrong = distrun("logs", "-t", "ps:0")
-    assert wrong.returncode == 2
-    assert "worker:0, worker:1" in wrong.stderr
-
-
-def test_a_named_pipe_is_no_spec(distrun: Distrun) -> None:
-    pipe = distrun.cwd / "pipe.yaml"
-    os.mkfifo(pipe)
-    done = distrun("validate", pipe, timeout=60)
-    assert done.returncode == 65
-    assert "it is a named pipe, which may have no writer" in done.stderr
+    assert "worker:0, worker:1" in distrun.told(2, "logs", "-t", "ps:0")
 
 
 EMPTY = [
@@ -83,14 +73,10 @@ EMPTY = [
 def test_running_jobs_are_not_ended_by_wrong_usage(distrun: Distrun) -> None:
     """An empty word is mostly a variable of the shell that is not set."""
     first, second = (distrun.detached("exec sleep 600", workers=1) for _ in range(2))
-    refused = distrun("kill")
-    assert refused.returncode == 2
-    assert all(job in refused.stderr for job in (first, second))
+    assert all(job in distrun.told(2, "kill") for job in (first, second))
     for line in EMPTY:
-        done = distrun(*shlex.split(line))
-        assert (done.returncode, done.stdout) == (2, ""), line
-        assert done.stderr.splitlines()[-1].startswith(("Error: ", "distrun: ")), line
-        assert "Traceback" not in done.stderr
+        said = distrun.told(2, *shlex.split(line))
+        assert said.splitlines()[-1].startswith(("Error: ", "distrun: ")), line
     assert distrun("wait", "--timeout", "200ms", first).returncode == 124
     jobs = json.loads(distrun.asked("ps", "-a", "--json"))["jobs"]
     assert {job["job_id"]: job["state"] for job in jobs} == {first: "running", second: "running"}
@@ -116,3 +102,55 @@ def test_a_supervisor_in_another_process_namespace(distrun: Distrun) -> None:
     assert "running (supervisor: in another process namespace)" in refused.stderr
     done = inside("kill", job)
     assert (done.returncode, done.stderr) == (0, f"distrun: job {job} has ended\n")
+
+
+MANY = 200
+STARTED = 10
+AT_MOST_AFTER_STOP = 8
+"""The starts that an agent may have received before the order to stop."""
+
+
+def events_of(home: Path) -> list[Json]:
+    """The events in the record of the only job, without a line that is being written."""
+    (record,) = home.glob("jobs/*/events.jsonl")
+    lines = record.read_bytes().split(b"\n")[:-1]
+    return [json.loads(line) for line in lines]
+
+
+def count(events: list[Json], kind: str) -> int:
+    return sum(event["event"] == kind for event in events)
+
+
+def test_a_stop_precedes_further_starts(distrun: Distrun) -> None:
+    spec = distrun.write_spec("exec sleep 1000", workers=MANY)
+    launch = distrun.start("launch", spec, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+    def started() -> bool:
+        folders = list(distrun.home.glob("jobs/*/events.jsonl"))
+        return bool(folders) and count(events_of(distrun.home), "TaskStarted") >= STARTED
+
+    wait_until(started, interval=0.002)
+    (host,) = (e for e in events_of(distrun.home) if e["event"] == "HostReady")
+    os.kill(host["agent_pid"], signal.SIGSTOP)
+    # All tasks could start in the time that the command takes to connect.
+    supervisor = events_of(distrun.home)[0]["supervisor_pid"]
+    os.kill(supervisor, signal.SIGSTOP)
+    killing = distrun.start("kill", stderr=subprocess.PIPE)
+    wait_until(lambda: is_connected(killing.pid), interval=0.002)
+    os.kill(supervisor, signal.SIGCONT)
+    _, told = killing.communicate(timeout=SOON)
+    assert killing.returncode == 0, told
+    launch.wait(60)
+    wait_until(lambda: count(events_of(distrun.home), "JobEnded"), what="the job's end")
+    events = events_of(distrun.home)
+    asked = next(n for n, event in enumerate(events) if event["event"] == "StopRequested")
+    assert count(events[asked:], "TaskStarted") <= AT_MOST_AFTER_STOP
+    all_started = count(events, "TaskStarted")
+    assert all_started < MANY
+    (canceled,) = (event for event in events if event["event"] == "StartsCanceled")
+    assert len(canceled["tasks"]) + all_started == MANY
+    tasks = distrun.status()["tasks"]
+    assert {task["state"] for task in tasks} == {"stopped"}
+    assert sum(task["pid"] is not None for task in tasks) == all_started
+    assert "never started" in not_none(launch.stderr).read().decode()
+    assert "were not started" in distrun.asked("events")

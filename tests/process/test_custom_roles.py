@@ -7,7 +7,7 @@ import re
 import yaml
 
 from distrun.spec.resources import ROOTS
-from harness.command import Distrun, Status
+from harness.command import Distrun
 
 DISPATCHER = """
 import socket, sys
@@ -38,8 +38,8 @@ print(sorted(json.loads(os.environ["TF_CONFIG"])["cluster"]))
 SERVE = "exec sleep 600"
 
 
-def states(status: Status) -> dict[str, str]:
-    return {task["task"]: task["state"] for task in status()["tasks"]}
+def states(distrun: Distrun) -> dict[str, str]:
+    return {task["task"]: task["state"] for task in distrun.status()["tasks"]}
 
 
 def shell(script: str, **keys: object) -> dict[str, object]:
@@ -73,7 +73,7 @@ def test_the_roles_of_the_page_start_in_order_and_find_each_other(distrun: Distr
         )
     ]
     assert order == sorted(order)
-    assert states(distrun.status) == {
+    assert states(distrun) == {
         **dict.fromkeys(("worker:0", "worker:1"), "succeeded"),
         **dict.fromkeys(("dispatcher:0", "data_worker:0", "data_worker:1"), "stopped"),
     }
@@ -123,4 +123,4 @@ def test_roles_that_are_not_ready_in_time(distrun: Distrun) -> None:
     assert "the search for '^(a+)+$' has read 0 B of the 58 B that proxy:0" in done.stderr
     assert "cache:0 is ready" in distrun.asked("events")
     assert "until cache:0" not in done.stderr
-    assert states(distrun.status)["worker:0"] == "stopped"
+    assert states(distrun)["worker:0"] == "stopped"

@@ -1,16 +1,17 @@
-"""Commands read the files of a job with any odd value, and show the rest."""
+"""Files of a job that are damaged or replaced: commands show the rest, and wait for nothing."""
 
 from __future__ import annotations
 
 import copy
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.command import Detach, Distrun, Status
+from harness.command import Distrun
 from harness.damaged_records import COMMANDS, MISSING, VALUES, Record, _paths, run_here
 from harness.odd_values import dumps
 
@@ -72,10 +73,8 @@ TOLD = {
 }
 
 
-def test_a_record_that_is_cut_to_nothing_is_told_by_all_commands(
-    distrun: Distrun, detached: Detach, status: Status
-) -> None:
-    job_id = detached("echo hello", workers=1)
+def test_a_record_that_is_cut_to_nothing_is_told_by_all_commands(distrun: Distrun) -> None:
+    job_id = distrun.detached("echo hello", workers=1)
     distrun("wait")
     record = distrun.home / "jobs" / job_id / "events.jsonl"
     end = record.read_bytes().splitlines(keepends=True)[-1]
@@ -95,7 +94,7 @@ def test_a_record_that_is_cut_to_nothing_is_told_by_all_commands(
             assert f"the record of job {job_id} {text}" in done.stderr, (line, done.stderr)
             assert "to continue it" not in done.stdout + done.stderr, line
         cut(fault)
-        job = status()
+        job = distrun.status()
         assert (job["state"], job["record_fault"], job["resume_command"]) == ("lost", fault, None)
     record.write_bytes(end)
     shown = distrun.asked("status")
@@ -145,3 +144,63 @@ def test_no_odd_value_in_a_file_of_a_job_is_a_defect(distrun: Distrun) -> None:
         assert code == 0, stderr
         assert "Traceback" not in stderr
         path.write_text(before)
+
+
+REPLACEMENTS = {"fifo": "mkfifo {0}", "device": "ln -s /dev/zero {0}", "folder": "mkdir {0}"}
+SECONDS = 30.0
+
+
+def replacing(kind: str, path: str = '"$L"') -> str:
+    make = REPLACEMENTS[kind].format(path)
+    return f"echo hi; L=$(readlink /proc/$$/fd/1); rm -f {path}; {make}"
+
+
+def test_a_task_that_replaces_its_log_or_its_index_fails_by_its_own_exit(distrun: Distrun) -> None:
+    """And a restart of one fails, because it could print nothing, or it runs: it does not hang."""
+    for kind in REPLACEMENTS:
+        distrun.detached(f"{replacing(kind)}; exit 3", workers=1, name=kind)
+    script = f"[ $DISTRUN_ATTEMPT = 0 ] || exit 0; {replacing('fifo')}; exit 3"
+    restart = {"max": 1, "backoff": "10ms"}
+    distrun.detached(script, workers=1, name="again", restart=restart)
+    index = replacing("fifo", '"${L%.log}.idx"')
+    distrun.detached(f"{index}; echo more; sleep 1; exit 3", workers=1, name="index")
+    for kind in (*REPLACEMENTS, "index"):
+        assert distrun("wait", kind, timeout=SECONDS).returncode == 3
+        for command in (["logs"], ["logs", "--raw"], ["status"]):
+            distrun.checked(*command, kind, timeout=SECONDS)
+    assert "more" in distrun("logs", "index", timeout=SECONDS).stdout
+    assert distrun("wait", "again", timeout=SECONDS).returncode != 0
+    assert distrun("ps", "-a", timeout=SECONDS).returncode == 0
+
+
+NAMES = ("plan.json", "spec.json", "events.jsonl")
+
+
+def test_no_command_waits_for_a_pipe_or_fails_of_a_folder(distrun: Distrun) -> None:
+    assert distrun.launch("exit 3", workers=1).returncode == 3
+    (folder,) = (distrun.home / "jobs").iterdir()
+    for path in (folder / name for name in NAMES):
+        text = path.read_bytes()
+        path.unlink()
+        os.mkfifo(path)
+        for command in (["status"], ["ps"], ["logs"], ["bundle", "-o", "/dev/null"]):
+            done = distrun(*command, timeout=SECONDS)
+            assert "Traceback" not in done.stderr, (path.name, command)
+        assert "Traceback" not in distrun("report", "-o", "-", timeout=SECONDS).stderr
+        path.unlink()
+        path.write_bytes(text)
+
+    (folder / "logs").rename(folder / "former")
+    (folder / "logs").touch()
+    said = distrun.told(69, "resume", timeout=SECONDS)
+    assert str(folder / "logs") in said
+    assert "events.jsonl" not in said
+
+    (folder / "events.jsonl").unlink()
+    (folder / "events.jsonl").mkdir()
+    other = distrun.detached("exit 0", workers=1, name="other")
+    shown = distrun.checked("ps", "-a", timeout=SECONDS)
+    assert other in shown.stdout
+    assert distrun("status", folder.name, timeout=SECONDS).returncode == 0
+    waited = distrun.told(69, "wait", folder.name, timeout=SECONDS)
+    assert "is no regular file: the result of the job is unknown" in waited

@@ -1,4 +1,4 @@
-"""What the host shows of a failure: the limit that was hit, who has a port, who listens where."""
+"""What the host shows of a failure: a limit, who has a port or listens where, killed children."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from distrun.agent.linux import child_deaths
 from harness.command import Distrun
 from harness.waiting import wait_until
 
@@ -129,3 +130,46 @@ def test_a_server_that_listens_on_loopback_only_is_blamed(distrun: Distrun) -> N
     assert where in told, told
     assert f"the others look for it at {addresses[1]} (network)" in told
     assert "/etc/hosts there gives 127.0.1.1" in told
+
+
+POOL = """\
+import multiprocessing, os
+def die(number):
+    if number == 5 and os.environ["DISTRUN_TASK"] == "worker:1":
+        os.kill(os.getpid(), 9)
+if __name__ == "__main__":
+    with multiprocessing.Pool(2) as pool:
+        pool.map(die, range(10), chunksize=1)
+"""
+CHILD = """\
+import os, subprocess, sys, time
+if os.environ["DISTRUN_TASK"] == "worker:0":
+    time.sleep(20)
+done = subprocess.run([sys.executable, "-c", "import os; os.kill(os.getpid(), {0})"])
+{1}
+"""
+
+
+KILLED = {
+    "no word": (CHILD.format(11, "sys.exit(1)"), " was killed by SIGSEGV (crash)"),
+    "a stall": (POOL, " was killed by SIGKILL (killed)"),
+    "another error": (CHILD.format(9, "{}['lr']"), "failed with KeyError: 'lr'"),
+}
+"""What worker:1 does after the death of its child, and what is said."""
+
+
+@pytest.mark.parametrize("then", KILLED)
+def test_a_killed_child_is_named_with_its_signal_unless_there_is_another_error(
+    then: str, distrun: Distrun
+) -> None:
+    kernel = child_deaths.open_socket()
+    if kernel is None:
+        pytest.skip("the kernel does not tell this process of killed ones")
+    kernel.close()
+    text, said = KILLED[then]
+    (distrun.cwd / "own.py").write_text(text)
+    stall = {"stall": "2s"} if text == POOL else {}
+    done = distrun.launch("", program={"script": "own.py"}, timeouts=stall)
+    assert done.returncode, done.stderr
+    assert said in done.stderr
+    assert then == "another error" or "worker:1 lost a child process: process " in done.stderr

@@ -1,4 +1,4 @@
-"""Every command's `--help`: its examples work, docs/ has the same text, and it is fast."""
+"""`--help`, `explain`, `init` and slips: what is said and suggested works, and is fast."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 
 import pytest
 
+from distrun.spec.reference import reference
+from distrun.spec.resources import examples, templates
+from distrun.verdict.model import Kind
+from distrun.words.kinds import kinds
 from harness import tfjobs
-from harness.command import Distrun, run_here
+from harness.command import Distrun, run_here, write_program
 from harness.requirements import need_tensorflow
 from harness.values import not_none
 
@@ -69,8 +74,7 @@ def bash(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> Bash:
     (distrun.cwd / "fails-once.yaml").write_text(FAILS_ONCE)
     tools = distrun.write_tool()
     for name, line in SLURM.items():
-        (tools / name).write_text(f"#!/bin/sh\n{line}\n")
-        (tools / name).chmod(0o755)
+        write_program(tools / name, f"#!/bin/sh\n{line}\n")
     monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
     monkeypatch.chdir(distrun.cwd)
 
@@ -112,7 +116,7 @@ GROUPS = (
 )
 """Commands whose examples may follow each other, of the same jobs."""
 NOT_RUN = re.compile("distrun (watch|fetch)|--serve")
-"""A person or hosts are needed: see test_watch.py, ssh/test_fetch.py and test_live_page.py."""
+"""A person or hosts are needed: see test_watch.py, ssh/test_fetch.py and test_report.py."""
 
 
 def test_every_command_is_listed_in_the_order_of_the_readme(distrun: Distrun) -> None:
@@ -199,3 +203,186 @@ def test_help_and_completion_import_nothing_slow() -> None:
     assert done.stderr.strip() == "slow:"
     assert done.stdout.count("Usage: ") == len(quick)
     assert "--detach" in re.split(r"[\n,]", done.stdout)
+
+
+def explained(distrun: Distrun, topic: str) -> str:
+    return str(distrun.checked("explain", topic).stdout)
+
+
+def test_keys_kinds_and_exit_codes_are_explained(distrun: Distrun) -> None:
+    keys = dict(reference())
+    for topic, path in (
+        ("backoff", "restart.backoff"),
+        ("cluster.dispatcher.ready", "cluster.<role>.ready"),
+    ):
+        text = explained(distrun, topic)
+        assert text.startswith(f"{path}: ")
+        assert f"example {path.rpartition('.')[2]}: " in text
+    for said in (keys["restart.backoff"].help, keys["restart.backoff"].schema.expected):
+        assert said in explained(distrun, "restart.backoff")
+    assert keys["timeouts.stall"].help in explained(distrun, "timeouts")
+
+    assert set(kinds()) == {kind.value for kind in Kind}
+    both = explained(distrun, "oom")
+    assert both.startswith(explained(distrun, "host_memory"))
+    assert "\ngpu_memory: " in both
+
+    for code, words in {"3": "the task that failed first", "139": "killed by SIGSEGV"}.items():
+        text = explained(distrun, code)
+        assert text.startswith(f"exit code {code}: ")
+        assert words in text
+
+
+def test_init_writes_a_valid_spec_and_its_script(distrun: Distrun, tmp_path: Path) -> None:
+    listed = distrun("init", "--list").stdout
+    for name, script in examples().items():
+        assert any(line.split()[:3] == [name, "Example", "script:"] for line in listed.splitlines())
+        folder = tmp_path / name
+        folder.mkdir()
+        done = distrun.checked("init", name, "-o", f"{name}/job.yaml")
+        assert f"wrote {name}/job.yaml and {name}/{name}.py" in done.stderr
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
+            "job.yaml": templates()[name].read_bytes(),
+            f"{name}.py": script.read_bytes(),
+        }
+        assert distrun("validate", f"{name}/job.yaml").returncode == 0
+
+
+def test_init_overwrites_nothing_unless_told_to(distrun: Distrun, tmp_path: Path) -> None:
+    mine = "keras_fit.py"
+    (tmp_path / mine).write_text("mine")
+    assert f"{mine} exists already" in distrun.told(2, "init", "keras_fit")
+    assert [path.name for path in tmp_path.iterdir()] == [mine], "it has written the other file"
+    assert (tmp_path / mine).read_text() == "mine"
+    assert distrun("init", "keras_fit", "--force").returncode == 0
+    assert (tmp_path / "keras_fit.py").read_bytes() == examples()["keras_fit"].read_bytes()
+    assert (tmp_path / "keras_fit.yaml").read_bytes() == templates()["keras_fit"].read_bytes()
+
+
+SLIPS = {
+    "train.py": "No such command 'train.py'. Use 'distrun run train.py'.",
+    "lanch job.yaml": "",
+    "launch -n 2 train.py --epochs 3": "is a Python script, not a YAML file\n  distrun run",
+    "plan job.yaml --epochs=3": "distrun plan job.yaml -- --epochs",
+    "plan job.yaml --strct": "Did you mean '--strict'?",
+    "run --num-workers 2 train.py": "",
+    "logs jobb": "did you mean 'job'?",
+    "logs worker": "distrun logs -t worker",
+    "logs job worker:0": "distrun logs job -t worker:0",
+    "explain keras2": "",
+    "explain backof": "restart.backoff",
+    "init kerasfit": "",
+}
+"""What is typed, and a part of the answer."""
+
+
+def test_who_does_what_is_suggested_succeeds(distrun: Distrun) -> None:
+    (distrun.cwd / "train.py").write_text("import sys\nprint(sys.argv)\n")
+    distrun.write_spec("exit 0", name="job")
+    assert distrun("run", "--name", "job", "true").returncode == 0
+    for words, answer in SLIPS.items():
+        told = distrun.told(2, *words.split())
+        assert answer in told, words
+        assert " -- --epochs" not in answer or "Did you mean" not in told
+        said = told.partition("Error: ")[2] or told
+        command = re.search(r"(?m)(?:Use '|: |^  )distrun ([^'\n]+)'?\.?$", said)
+        meant = re.search(r"[Dd]id you mean '?(.+?)'?(?: or .*)?\?", said)
+        if command is not None:
+            again = command[1].split()
+        else:
+            assert meant is not None, told
+            (wrong,) = get_close_matches(meant[1], words.split(), 1, 0.4)
+            again = [meant[1] if each == wrong else each for each in words.split()]
+        distrun.checked(*again)
+    assert "job.yaml" not in distrun.told(2, "launch", "training"), "nothing is like it"
+
+
+def test_advice_names_the_job_also_the_newest(distrun: Distrun) -> None:
+    """Without a name, another one may be meant: one that runs, or a newer one."""
+    (distrun.cwd / "bad.py").write_text("raise ValueError('7 is odd')\n")
+    said = distrun.launch("", program={"script": "bad.py"}, workers=1).stderr
+    job = distrun.status()["job_id"]
+    for text in (said, distrun.asked("status"), distrun.asked("events", "--json")):
+        assert f"distrun logs {job} -t worker:0" in text
+        assert "distrun logs -t" not in text
+
+
+def in_bash(folder: Path, tools: Path, *lines: str) -> list[list[str]]:
+    """What bash is given for each line: completions in COMPREPLY, and options of compopt."""
+    script = [
+        'compopt() { COMPREPLY+=("$2"); }',
+        'eval "$(distrun completion bash)"',
+        'asked=$(complete -p distrun | sed "s/.*-F //;s/ .*//")',
+    ]
+    for line in lines:
+        script.append(f"COMP_LINE={shlex.quote(line)}; COMP_POINT=${{#COMP_LINE}}")
+        script.append('"$asked" distrun; echo "${COMPREPLY[*]}"')
+    done = subprocess.run(
+        ["bash", "--norc", "-c", "\n".join(script)],
+        cwd=folder,
+        env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"},
+        capture_output=True, text=True, timeout=100, check=True,
+    )  # fmt: skip
+    return [line.split() for line in done.stdout.splitlines()]
+
+
+@pytest.fixture
+def asked_by(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, str], str]:
+    """distrun's answer to a shell's completion function, called with that shell's variables."""
+
+    def ask(shell: str, words: str, current: str) -> str:
+        with monkeypatch.context() as variables:
+            variables.setenv("_DISTRUN_COMPLETE", f"{shell}_complete")
+            variables.setenv("COMP_WORDS", words)
+            variables.setenv("COMP_CWORD", current)
+            done = distrun()
+        assert "Traceback" not in done.stderr
+        return str(done.stdout)
+
+    return ask
+
+
+def test_shells_complete_commands_jobs_and_tasks(
+    asked_by: Callable[[str, str, str], str], distrun: Distrun
+) -> None:
+    ended = distrun.detached("exit 0", name="day", workers=1)
+    distrun("wait")
+    running = distrun.detached("exec sleep 600", name="night", cluster={"chief": 1, "worker": 2})
+    for name in ("job.yaml", "job.yml", "jobs.txt", ".job.yaml", "b;$(id) x.yaml"):
+        (distrun.cwd / name).touch()
+    in_real_bash = {
+        "la": ["launch"],
+        "logs ": [running, ended],
+        "logs --task=worker:": ["0", "1"],
+        "launch jo": ["job.yaml", "job.yml", "plusdirs"],
+        "launch b": ["b;$(id)", "x.yaml", "filenames", "plusdirs"],  # which puts it in quotes
+        "launch x.yaml --set=placement=s": ["spread"],
+    }
+    lines = [f"distrun {line}" for line in in_real_bash]
+    assert in_bash(distrun.cwd, distrun.write_tool(), *lines) == list(in_real_bash.values())
+
+    for line, offered in {
+        "kill ": [running],
+        f"logs {ended} -t ch": [],
+        "logs nothing -t ": [],
+        "init scr": ["script"],
+        "explain restart.back": ["restart.backoff", "restart.backoff_max"],
+        "explain host_m": ["host_memory"],
+        "launch x.yaml --set cluster.worker.g": ["cluster.worker.gpus="],
+        "launch x.yaml --set strategy=parameter_server_n": [],
+        "kill --signal SIGTE": ["SIGTERM"],
+    }.items():
+        answer = asked_by("fish", f"distrun {line}", line.rpartition(" ")[2])
+        names = [each.partition("\t")[0].partition(",")[2] for each in answer.split("\n") if each]
+        assert names == offered, line
+    files = asked_by("zsh", "distrun launch ", "2").splitlines()
+    assert "job.yaml" in files
+    assert "jobs.txt" not in files
+    every = asked_by("fish", "distrun plan a --set cluster.", "cluster.")
+    assert "plain,cluster.worker.count=\t" in every
+    assert "<" not in every, "no placeholder: it cannot be used as it is"
+    zsh = asked_by("zsh", "distrun logs -t worker:", "3").splitlines()
+    assert zsh[:2] == ["plain", "worker\\:0"]
+    fish = asked_by("fish", "distrun status da", "da")
+    assert fish == f"plain,{ended}\tmulti_worker_mirrored succeeded\n"
+    distrun("kill")

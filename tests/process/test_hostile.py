@@ -58,14 +58,12 @@ def test_a_name_that_would_act_on_a_terminal_is_refused(distrun: Distrun) -> Non
     spec = distrun.write_spec("exit 0")
     name = "a\x1b[31m\n"
     for args in (["--name", name], ["--set", f"name={json.dumps(name)}"]):
-        done = distrun("launch", spec, *args)
-        assert done.returncode == 65, done.stderr
-        assert "control character" in done.stderr
-        assert not re.search(r"[\x1b\x9b\u202e\u2028\x7f]", done.stderr)
+        said = distrun.told(65, "launch", spec, *args)
+        assert "control character" in said
+        assert not re.search(r"[\x1b\x9b\u202e\u2028\x7f]", said)
     spec.write_text(spec.read_text().replace("name: job", f"name: {json.dumps(name)}"))
-    done = distrun("validate", spec)
-    assert done.returncode == 65
-    assert re.match(rf"{re.escape(str(spec))}:\d+:\d+: name has a line break", done.stderr)
+    said = distrun.told(65, "validate", spec)
+    assert re.match(rf"{re.escape(str(spec))}:\d+:\d+: name has a line break", said)
 
 
 def test_wrong_usage_and_specs_are_told_without_control_characters(distrun: Distrun) -> None:
@@ -91,10 +89,11 @@ def test_wrong_usage_and_specs_are_told_without_control_characters(distrun: Dist
         assert all(line.isprintable() for line in (done.stdout + done.stderr).split("\n")), done
 
 
-def test_a_file_of_the_kernel_is_refused(distrun: Distrun) -> None:
+def test_what_may_never_be_read_is_refused(distrun: Distrun) -> None:
     """Reading /proc/kmsg waits until the kernel prints something."""
-    spec = distrun.cwd / "job.yaml"
+    spec, pipe = distrun.cwd / "job.yaml", distrun.cwd / "pipe.yaml"
+    os.mkfifo(pipe)
+    told = distrun.told(65, "validate", pipe, timeout=60)
+    assert "it is a named pipe, which may have no writer" in told
     spec.write_text('{"strategy": "default", "program": {"script": "/proc/kmsg"}}')
-    done = distrun("validate", spec, timeout=20)
-    assert done.returncode == 65
-    assert "a file of the kernel" in done.stderr
+    assert "a file of the kernel" in distrun.told(65, "validate", spec, timeout=20)

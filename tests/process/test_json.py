@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from typing import Any
 
 import pytest
@@ -12,10 +10,10 @@ import pytest
 from distrun.job import events
 from distrun.job.json_output import event_fields, output_json
 from harness import json_page
-from harness.command import Distrun
+from harness.command import Distrun, python
 from harness.damaged_records import example
-from harness.hanging import hanging_script
 from harness.json_page import PAGE, Reader
+from harness.programs import hanging_script
 from harness.waiting import wait_until
 
 TELLS = """\
@@ -41,10 +39,6 @@ def page() -> str:
 @pytest.fixture
 def reader(page: str) -> Reader:
     return Reader(page)
-
-
-def python(script: str) -> str:
-    return f"exec {shlex.quote(sys.executable)} -c {shlex.quote(script)}"
 
 
 def ask(distrun: Distrun, *args: Any, code: int = 0) -> dict[str, Any]:

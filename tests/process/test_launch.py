@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness.command import Distrun
+from harness.command import Distrun, write_program
 from harness.processes import survivors
 from harness.values import not_none
 from harness.waiting import wait_until
@@ -108,8 +108,7 @@ def test_a_program_beside_the_spec_is_found_from_any_folder(distrun: Distrun) ->
         return distrun("launch", "job/job.yaml", *options)
 
     for place in (distrun.cwd, folder):
-        (place / "train.sh").write_text(f"#!/bin/sh\necho {place.name} in $(pwd)\n")
-        (place / "train.sh").chmod(0o755)
+        write_program(place / "train.sh", f"#!/bin/sh\necho {place.name} in $(pwd)\n")
     assert launch("./train.sh", workdir="data").stdout == f"worker:0 | job in {folder}/data\n"
     (folder / "train.sh").unlink()
     done = launch("./train.sh")

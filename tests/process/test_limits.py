@@ -1,10 +1,13 @@
-"""Jobs whose surroundings lack something: descriptors, processes, /proc, room on a disk."""
+"""Jobs whose surroundings lack something or fail: descriptors, processes, /proc, disks, clocks."""
 
 from __future__ import annotations
 
 import os
+import re
 import resource
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +16,9 @@ import pytest
 
 from distrun.job.control import connect
 from distrun.job.folder import JobFolder
-from harness.command import Detach, Distrun, Status, WriteSpec
+from harness.command import Distrun, recorded_events
 from harness.requirements import AS_ROOT, skip
+from harness.values import not_none
 from harness.waiting import wait_until
 
 OPEN_FILES = "raise the limit on open files (`ulimit -n`)"
@@ -52,18 +56,16 @@ def test_a_caller_may_leave_many_descriptors_open(
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_without_proc_a_job_is_refused_and_a_running_one_not_called_lost(
-    distrun: Distrun, detached: Detach, status: Status, distrun_home: Path
-) -> None:
-    job = detached("exec sleep 1000")
+def test_without_proc_a_job_is_refused_and_a_running_one_not_called_lost(distrun: Distrun) -> None:
+    job = distrun.detached("exec sleep 1000")
     try:
         spec = distrun.cwd / "job.yaml"
         for words in (("launch", spec), ("kill", job)):
             done = without_proc(*distrun.argv, *words)
             assert done.returncode == 69
             assert "distrun: /proc is not mounted\n  mount it" in done.stderr
-        assert len(list(distrun_home.glob("jobs/*"))) == 1
-        assert status()["state"] == "running"
+        assert len(list(distrun.home.glob("jobs/*"))) == 1
+        assert distrun.status()["state"] == "running"
     finally:
         assert distrun("kill", job).returncode == 0
 
@@ -127,12 +129,12 @@ def pids_cgroup() -> Iterator[Path]:
 
 @pytest.mark.parametrize("limit", [2, 3, 5, 7])
 def test_too_few_processes_are_told_as_that(
-    limit: int, distrun: Distrun, write_spec: WriteSpec, pids_cgroup: Path
+    limit: int, distrun: Distrun, pids_cgroup: Path
 ) -> None:
     """What cannot be created: a thread, the supervisor, the agent's guard, a task."""
     (pids_cgroup / "pids.max").write_text(str(limit))
     enter = f'echo $$ > {pids_cgroup}/cgroup.procs; exec "$@"'
-    spec = write_spec("exec sleep 1000")
+    spec = distrun.write_spec("exec sleep 1000")
     done = run("sh", "-c", enter, "sh", *distrun.argv, "launch", spec)
     assert done.returncode == 69, done.stderr
     assert "a limit on processes is reached" in done.stderr
@@ -142,32 +144,162 @@ def test_too_few_processes_are_told_as_that(
 
 
 def test_a_task_that_exits_because_its_output_has_no_room_is_told_so(
-    distrun: Distrun, write_spec: WriteSpec, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+    distrun: Distrun, small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It exits 1 without a word: its words have no room either."""
     monkeypatch.setenv("DISTRUN_HOME", str(small_disk / "home"))
-    spec = write_spec("head -c 30000000 /dev/zero | tr '\\0' x; exit 1")
+    spec = distrun.write_spec("head -c 30000000 /dev/zero | tr '\\0' x; exit 1")
     done = distrun("launch", spec)
     assert done.returncode == 69
     assert "(disk_full)" in done.stderr
 
 
-def test_many_commands_wait_for_a_job_that_inherits_a_low_limit(
-    distrun: Distrun, write_spec: WriteSpec, distrun_home: Path
-) -> None:
+def test_many_commands_wait_for_a_job_that_inherits_a_low_limit(distrun: Distrun) -> None:
     """The supervisor raises its limit as far as it may; its tasks have the inherited one."""
-    spec = write_spec("ulimit -n; exec sleep 1000", workers=1)
+    spec = distrun.write_spec("ulimit -n; exec sleep 1000", workers=1)
     wrapper = ["prlimit", "--nofile=40:1000", *distrun.argv]
     done = run(*wrapper, "launch", "-d", spec)
     assert done.returncode == 0, done.stderr
     job = done.stdout.strip()
-    folder = JobFolder(distrun_home / "jobs" / job)
+    folder = JobFolder(distrun.home / "jobs" / job)
     channels = [connect(folder) for _ in range(100)]
-    killed = distrun("kill", job)
-    assert killed.returncode == 0
+    killed = distrun.checked("kill", job)
     assert "not answered" not in killed.stderr
     for channel in channels:
         assert channel is not None
         channel.close()
     assert distrun("wait", job).returncode == 137
     wait_until(lambda: distrun.asked("logs", job) == "worker:0 | 40\n")
+
+
+SOON = {"max": 3, "backoff": "50ms"}
+
+
+def test_output_is_shown_after_the_record_was_removed_until_a_restart_fails_of_that(
+    distrun: Distrun,
+) -> None:
+    script = (
+        "echo before; until test -e go; do sleep 0.02; done; echo after; sleep 1; echo last; exit 1"
+    )
+    spec = distrun.write_spec(script, workers=1, restart=SOON)
+    launch = distrun.start(
+        "launch", spec, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert not_none(launch.stdout).readline() == "worker:0 | before\n"
+    logs = distrun.start("logs", "-f", stdout=-1, text=True)
+    assert not_none(logs.stdout).readline() == "worker:0 | before\n"
+    shutil.rmtree(distrun.home / "jobs")
+    (distrun.cwd / "go").touch()
+    for shown, code in ((logs, 0), (launch, 69)):
+        output, said = shown.communicate(timeout=60)
+        assert output == "worker:0 | after\nworker:0 | last\n"
+        assert shown.returncode == code, said
+    assert "could not be started" in said
+    assert "Traceback" not in said
+
+
+WITH_JUMPING_CLOCK = """
+import itertools, time
+real, jumps = time.time, itertools.cycle((0, -86400, 86400, -3600))
+time.time = lambda: real() + next(jumps)
+from distrun.__main__ import main
+main()
+"""
+
+
+def test_a_clock_that_jumps_moves_no_deadline(distrun: Distrun) -> None:
+    """By a day with every look at it; backoff and timeouts go by another clock."""
+    spec = distrun.write_spec(
+        "test $DISTRUN_ATTEMPT = 1 || exit 3",
+        restart={"max": 1, "backoff": "300ms"},
+        timeouts={"run": "1h", "stall": "1h"},
+    )
+    words = [sys.executable, "-c", WITH_JUMPING_CLOCK, "launch", str(spec)]
+    done = subprocess.run(
+        words, cwd=distrun.cwd, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    record = recorded_events(distrun)
+    times = [event["at"] for event in record]
+    assert times != sorted(times), "it did not jump"
+    assert all(event["lived_seconds"] >= 0 for event in record if event["event"] == "TaskExited")
+    assert {task["attempt"] for task in distrun.status()["tasks"]} == {1}
+
+
+def test_on_a_full_disk_the_job_fails_with_that_as_its_cause(
+    distrun: Distrun, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTRUN_HOME", str(small_disk))
+    script = "trap '' PIPE; while :; do echo some output; done 2>/dev/null"
+    done = distrun.launch(script, restart=SOON)
+    assert done.returncode == 69, done.stderr
+    cause = r"^job \S+ failed: .*(is full|No space left)"
+    assert re.search(cause, done.stderr, re.MULTILINE), done.stderr
+    job = distrun.status()
+    assert job["state"] == "failed", "its record tells of its end"
+    assert job["outcome"]["exit_code"] == 69
+    assert re.search(r"is full|No space left", job["outcome"]["cause"])
+    assert distrun("wait").returncode == 69
+
+
+def test_a_job_that_cannot_be_created_leaves_nothing(
+    distrun: Distrun, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTRUN_HOME", str(small_disk))
+    spec = distrun.write_spec("true")
+    for inodes in (2, 5, 9):
+        remount = f"remount,nr_inodes={inodes}"
+        subprocess.run(["mount", "-o", remount, str(small_disk)], check=True)
+        said = distrun.told(69, "launch", spec)
+        assert "No space left on device" in said
+        if "cannot be created" in said:
+            assert not list(small_disk.glob("jobs/*"))
+        else:  # there was room for the record
+            assert distrun("wait").returncode == 69
+        for path in small_disk.iterdir():
+            shutil.rmtree(path)
+
+
+RECORDED = """
+import os, sys
+calls = sys.argv.pop(1)
+sync, write = os.fsync, os.write
+
+def note(text):
+    with open(calls, "a") as file:
+        print(text, file=file)
+
+def recorded_sync(descriptor):
+    sync(descriptor)
+    note("synced " + os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+
+def recorded_write(descriptor, data):
+    for event in ("JobPlanned", "VerdictReached", "JobEnded"):
+        if b'"event":"%b"' % event.encode() in bytes(data).replace(b": ", b":"):
+            where = os.readlink(f"/proc/self/fd/{descriptor}")
+            note(("told " if where.startswith("socket") else "written ") + event)
+    return write(descriptor, data)
+
+os.fsync, os.write = recorded_sync, recorded_write
+from distrun.__main__ import main
+main()
+"""
+
+
+def test_plan_verdict_and_end_are_synced_and_the_end_before_it_is_told(distrun: Distrun) -> None:
+    """Each attempt waits for what is synced because of the event before it."""
+    calls = distrun.cwd / "calls"
+    distrun.argv = (sys.executable, "-c", RECORDED, str(calls))  # type: ignore[assignment]
+    wait = "until sed -n '/{}/,$p' calls | grep -q '{}'; do sleep 0.05; done; "
+    planned = wait.format("JobPlanned", "synced jobs")
+    script = f"if test $DISTRUN_ATTEMPT = 0; then {planned} exit 3; fi; "
+    script += wait.format("written VerdictReached", "synced events")
+    spec = distrun.write_spec(script, 1, restart={"max": 1, "backoff": "10ms"})
+    distrun.checked("launch", spec, stdin=None)
+    lines = calls.read_text().splitlines()
+    (folder,) = (distrun.home / "jobs").iterdir()
+    lasting = {"spec.yaml", "spec.json", "plan.json", "events.jsonl", "token", folder.name, "jobs"}
+    of_plan = lines[lines.index("written JobPlanned") : lines.index("written VerdictReached")]
+    assert lasting == {each.removeprefix("synced ") for each in of_plan if "synced " in each}
+    end = lines[lines.index("written JobEnded") :]
+    assert end.index("synced events.jsonl") < end.index("told JobEnded")

@@ -1,20 +1,26 @@
-"""Commands leave no process and no folder, however they end, nor does what ssh starts."""
+"""Commands leave nothing, however they end; nothing waits for what not even SIGKILL ends."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from distrun.agent.linux import processes
-from harness.command import Distrun
-from harness.waiting import wait_until
+from harness.command import Distrun, write_program
+from harness.processes import alive
+from harness.requirements import reason
+from harness.waiting import SOON, wait_until
 
 HANGS = """\
 #!/bin/sh
@@ -58,8 +64,7 @@ class Started:
 
 def write_hanging(folder: Path, name: str) -> Path:
     path = folder / name
-    path.write_text(HANGS.format(pids=folder / "pids"))
-    path.chmod(0o755)
+    write_program(path, HANGS.format(pids=folder / "pids"))
     return path
 
 
@@ -122,3 +127,177 @@ def test_an_interpreter_that_hangs(distrun: Distrun) -> None:
     started = Started(distrun.cwd, distrun, "plan", "job.yaml")
     assert started.process.wait(60) == 0
     assert started.has_left_nothing()
+
+
+SSH = """#!/bin/sh
+case " $* " in
+*" -V "*) echo 'OpenSSH_9.2p1' >&2; exit 0;;
+*" -G "*) touch {folder}/asked; read -r _ < {folder}/gate
+          printf 'hostname 10.0.0.7\\nuserknownhostsfile /known\\n'
+          exit 0;;
+esac
+cat >&2 <<'WORDS'
+@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @
+Offending ED25519 key in /known:7
+Host key for 10.0.0.7 has changed and you have requested strict checking.
+Host key verification failed.
+WORDS
+exit 255
+"""
+QUICKLY = 5.0
+"""Seconds. distrun waits longer for an answer of ssh."""
+
+
+def test_a_question_stops_nothing_else(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = distrun.cwd / "programs"
+    programs.mkdir()
+    os.mkfifo(distrun.cwd / "gate")
+    write_program(programs / "ssh", SSH.format(folder=distrun.cwd))
+    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+    spec = distrun.write_spec("true", workers=1, hosts=["h1"])
+
+    def launch() -> subprocess.Popen[str]:
+        process = distrun.start("launch", spec, stderr=subprocess.PIPE, text=True)
+        wait_until((distrun.cwd / "asked").exists)
+        (distrun.cwd / "asked").unlink()
+        return process
+
+    killed = launch()
+    began = time.monotonic()
+    assert distrun("kill", "--grace", "0s").returncode == 0
+    assert killed.wait(QUICKLY) == 137
+    assert time.monotonic() - began < QUICKLY
+    told = launch()
+    (distrun.cwd / "gate").write_text("go on\n")
+    said = told.communicate(timeout=60)[1]
+    assert told.returncode == 69, said
+    assert "ssh-keygen -f /known -R 10.0.0.7" in said
+
+
+_MOUNT = Path("/sys/fs/cgroup/freezer")
+Freeze = Callable[..., None]
+"""Freezes processes, by their ids, until the test ends."""
+
+
+@contextlib.contextmanager
+def freezer() -> Iterator[Freeze]:
+    """Give a function that freezes processes; they thaw at the end. Skips where that cannot be."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="distrun-", dir=_MOUNT))
+    except OSError:
+        pytest.skip(reason("no freezer cgroup (v1) can be made", "run as root, on cgroup v1"))
+    state = folder / "freezer.state"
+
+    def freeze(*pids: int) -> None:
+        for pid in pids:
+            (folder / "cgroup.procs").write_text(str(pid))
+        state.write_text("FROZEN")
+        wait_until(lambda: state.read_text().strip() == "FROZEN")
+
+    def is_removed() -> bool:
+        with contextlib.suppress(OSError):  # a process in it has yet to die
+            folder.rmdir()
+        return not folder.exists()
+
+    try:
+        yield freeze
+    finally:
+        state.write_text("THAWED")
+        for pid in (folder / "cgroup.procs").read_text().split():
+            with contextlib.suppress(OSError):
+                (_MOUNT / "cgroup.procs").write_text(pid)
+        wait_until(is_removed)
+
+
+def agents_of(distrun: Distrun, job: str) -> list[int]:
+    """The job's agent and its guard."""
+    agent = int(distrun.status(job)["hosts"][0]["agent_pid"])
+    return [agent, psutil.Process(agent).ppid()]
+
+
+def test_nothing_waits_without_end_and_what_does_not_die_is_named(distrun: Distrun) -> None:
+    """Together, because each waits for seconds: of three jobs, one still has its agent, one has
+    lost it, one its supervisor, too; of one that has ended, a client hangs, as an ssh client on a
+    file system that does not answer."""
+    with freezer() as freeze:
+        restart = {"max": 3}
+        jobs = {
+            name: distrun.detached("exec sleep 600", name=name, restart=restart)
+            for name in ("whole", "half")
+        }
+        launch = distrun.launched("exec sleep 600", name="lost")
+        jobs["lost"] = wait_until(lambda: distrun.status("lost")["job_id"])
+        ended = distrun.detached("exit 0", name="ended")
+        assert distrun("wait", ended).returncode == 0
+        token = (distrun.home / "jobs" / ended / "token").read_text()
+        client_env = {**os.environ, "DISTRUN_TOKEN": token}
+        shown = {name: distrun.status(job) for name, job in jobs.items()}
+        named = {
+            name: f"do not die, not even by SIGKILL: {job['tasks'][0]['pid']}"
+            for name, job in shown.items()
+        }
+        victims = [*agents_of(distrun, jobs["half"]), *agents_of(distrun, jobs["lost"])]
+        victims.append(shown["lost"]["supervisor_pid"])
+        supervisor = psutil.Process(shown["whole"]["supervisor_pid"])
+        client = subprocess.Popen(["sleep", "600"], env=client_env, start_new_session=True)
+        freeze(client.pid, *(job["tasks"][0]["pid"] for job in shown.values()))
+        for pid in victims:
+            os.kill(pid, signal.SIGKILL)
+        attached = distrun.start("attach", jobs["whole"], stdout=-1, stderr=-1, text=True)
+        killing = distrun.start("kill", jobs["whole"], "--grace", "500ms", stderr=-1, text=True)
+
+        # Its answer comes from the supervisor, which waits in its loop.
+        assert distrun("wait", jobs["half"], "--timeout", "200ms").returncode == 124
+        assert distrun("wait", jobs["half"], timeout=60).returncode == 69
+        events = distrun.asked("events", jobs["half"])
+        assert named["half"] in events
+        assert "attempt 1" not in events, "something started beside what may still run"
+
+        done = distrun.checked("kill", ended, timeout=60)
+        words = f"processes of distrun, which run no task, remain: {client.pid}\n"
+        assert words in done.stderr
+
+        _, told = launch.communicate(timeout=60)
+        assert launch.returncode == 70
+        assert named["lost"] in told
+
+        _, told = killing.communicate(timeout=60)
+        assert killing.returncode == 69
+        assert "answer" not in told
+        words = f"is not all ended on localhost: processes that it started {named['whole']}"
+        assert words in told
+        assert words in attached.communicate(timeout=60)[1]
+        assert words in distrun("wait", jobs["whole"]).stderr
+        wait_until(lambda: not alive(supervisor))
+        events = distrun.asked("events", jobs["whole"], "--json")
+        assert '"JobEnded"' in events
+        assert named["whole"] in distrun.asked("events", jobs["whole"])
+    client.wait(SOON)
+
+
+def test_a_job_that_waits_for_what_a_task_has_left_says_so(distrun: Distrun) -> None:
+    exits = distrun.home / "exits"
+    child = distrun.home / "child"
+    script = f"sleep 600 & echo $! > '{child}'; until [ -e '{exits}' ]; do sleep 0.1; done"
+    with freezer() as freeze:
+        job = distrun.detached(script, cluster={"worker": 1}, timeouts={"grace": "100ms"})
+        wait_until(lambda: child.exists() and child.read_text())
+        freeze(int(child.read_text()))
+        exits.touch()
+        words = "ago, but processes that it started do not die, not even by SIGKILL; `ps"
+        wait_until(lambda: words in distrun.asked("status", job))
+        assert distrun("wait", job, "--timeout", "100ms").returncode == 124
+    assert distrun("wait", job).returncode == 0
+
+
+def test_what_a_stop_leaves_is_not_told_as_undying_while_it_has_time(distrun: Distrun) -> None:
+    exits = distrun.home / "exits"
+    leftover = f"""sh -c 'trap "" TERM; until [ -e "{exits}" ]; do sleep 0.1; done' & """
+    script = leftover + "trap 'exit 0' TERM; while :; do sleep 0.1; done"
+    job = distrun.detached(script, cluster={"worker": 1}, timeouts={"grace": "100ms"})
+    kill = distrun.start("kill", job, "--grace", "1m", stderr=-1, text=True)
+    exited = wait_until(lambda: distrun.status(job)["tasks"][0].get("exited_at"))
+    wait_until(lambda: time.time() > exited + 6)  # grace, and five seconds
+    assert "do not die" not in distrun.asked("status", job)
+    exits.touch()
+    kill.communicate(timeout=SOON)

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from distrun.plan.ranks import RANKS
-from harness.command import Distrun, Json
+from harness.command import Distrun, Json, write_program
 from harness.values import not_none
 
 SECRETS = {
@@ -33,8 +33,7 @@ ELSEWHERE = {
 
 
 def plan_of(distrun: Distrun, *args: str | os.PathLike[str], **options: Any) -> Json:
-    done = distrun("plan", *args, "--json", **options)
-    assert done.returncode == 0, done.stderr
+    done = distrun.checked("plan", *args, "--json", **options)
     envelope = json.loads(done.stdout)
     assert envelope["version"] == 2
     plan: Json = envelope["plan"]
@@ -68,8 +67,7 @@ def table(text: str) -> dict[str, list[str]]:
 def test_the_text_has_everything_that_the_json_has(distrun: Distrun) -> None:
     spec = write(distrun.cwd, ports={"range": "20000-29999"})
     plan = plan_of(distrun, spec)
-    done = distrun("plan", spec)
-    assert done.returncode == 0
+    done = distrun.checked("plan", spec)
     rows = table(done.stdout)
     assert [task["task"] for task in plan["tasks"]] == [
         *("chief:0", "worker:0", "worker:1", "worker:2", "ps:0", "ps:1", "evaluator:0"),
@@ -137,8 +135,7 @@ def test_tasks_run_in_the_active_environment_and_a_failed_import_says_so(
 ) -> None:
     python = tmp_path / "venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\necho of the environment\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
+    write_program(python, f'#!/bin/sh\necho of the environment\nexec {sys.executable} "$@"\n')
     monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "venv"))
     (tmp_path / "train.py").write_text("__import__('absent')\n")
     (tmp_path / "job.yaml").write_text("strategy: default\nprogram: {script: train.py}\n")
@@ -202,8 +199,7 @@ def in_sh(lines: str, env: dict[str, str] | None = None) -> subprocess.Completed
 
 def test_the_lines_give_the_task_what_a_launch_gives_it(distrun: Distrun) -> None:
     spec = write_job(distrun.cwd)
-    planned = distrun("plan", spec, "--env", "worker:1")
-    assert planned.returncode == 0, planned.stderr
+    planned = distrun.checked("plan", spec, "--env", "worker:1")
     assert "\x1b" not in planned.stdout
     assert "\x07" not in planned.stdout
     subprocess.run(["bash"], input=planned.stdout, text=True, check=True, cwd="/", timeout=60)
@@ -214,8 +210,7 @@ def test_the_lines_give_the_task_what_a_launch_gives_it(distrun: Distrun) -> Non
     config = json.loads(env["TF_CONFIG"])
     assert config["task"] == {"type": "worker", "index": 1}
     assert len(config["cluster"]["worker"]) == 2
-    launched = distrun("launch", spec, "--no-preflight", "--set", "cluster.worker=1")
-    assert launched.returncode == 0, launched.stderr
+    distrun.checked("launch", spec, "--no-preflight", "--set", "cluster.worker=1")
     _, of_launch, _ = seen(distrun.cwd)
     assert of_launch.keys() - env.keys() <= {"DISTRUN_NOTIFY", "DISTRUN_TOKEN"}
 
@@ -254,9 +249,7 @@ def test_several_tasks_share_one_cluster_and_pdb_is_shown(distrun: Distrun) -> N
 
 def test_wrong_usage(distrun: Distrun) -> None:
     spec = write_job(distrun.cwd)
-    done = distrun("plan", spec, "--env", "worker:2")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "worker:0, worker:1" in done.stderr
+    assert "worker:0, worker:1" in distrun.told(2, "plan", spec, "--env", "worker:2")
     assert distrun("plan", spec, "--env", "worker:0", "--json").returncode == 2
 
 
@@ -264,8 +257,7 @@ def test_a_plan_of_a_job_in_pods_is_its_manifest(distrun: Distrun) -> None:
     """It needs neither a cluster nor kubectl."""
     settings = {"image": "i:1", "gpus": 2, "pod": {"spec": {"nodeSelector": {"pool": "a"}}}}
     spec = distrun.write_spec("true", hosts="kubernetes", kubernetes=settings)
-    done = distrun("plan", spec)
-    assert done.returncode == 0, done.stderr
+    done = distrun.checked("plan", spec)
     job = yaml.safe_load(done.stdout)
     assert (job["kind"], job["spec"]["parallelism"]) == ("Job", 2)
     pod = job["spec"]["template"]["spec"]

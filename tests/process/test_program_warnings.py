@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 import distrun as package
-from harness.command import Distrun
+from harness.command import Distrun, write_program
 
 SETS = "import os\n\nos.environ['TF_CONFIG'] = '{}'\nprint('it ran')\n"
 WARNED = (
@@ -36,8 +37,7 @@ def write_job(folder: Path, script: str | bytes = SETS, **keys: Any) -> Path:
 def test_a_warning_does_not_stop_but_strict_does(distrun: Distrun) -> None:
     spec = write_job(distrun.cwd)
     warned, refused = WARNED.format("warning: "), WARNED.format("")
-    done = distrun("validate", spec)
-    assert done.returncode == 0
+    done = distrun.checked("validate", spec)
     assert done.stderr.splitlines()[0] == warned
     assert "is valid" in done.stderr.splitlines()[1]
     done = distrun("launch", spec)
@@ -131,10 +131,9 @@ def test_a_program_that_certainly_fails_is_refused(modules: Path, distrun: Distr
         spec = write_job(modules, script)
         others = (["launch", "-d", spec], ["run", "train.py"]) if case == "syntax" else ()
         for command in (["launch", spec], *others):
-            done = distrun(*command)
-            assert (done.returncode, done.stdout) == (65, ""), (case, done.stderr)
-            assert words in done.stderr
-            assert done.stderr.endswith("nothing was started; to start it nevertheless: --force\n")
+            said = distrun.told(65, *command)
+            assert words in said
+            assert said.endswith("nothing was started; to start it nevertheless: --force\n")
     with pytest.raises(package.DistrunError, match="to start it nevertheless: force=True"):
         package.launch(package.load(spec))
     assert json.loads(distrun.asked("ps", "-a", "--json"))["jobs"] == []
@@ -145,8 +144,7 @@ def test_a_program_that_certainly_fails_is_refused(modules: Path, distrun: Distr
 
 
 def test_a_program_that_may_go_well_runs(modules: Path, distrun: Distrun) -> None:
-    done = distrun("launch", write_job(modules, UNCERTAIN))
-    assert done.returncode == 0, done.stderr
+    distrun.checked("launch", write_job(modules, UNCERTAIN))
 
 
 # What cannot be read -----------------------------------------------------------------------
@@ -167,31 +165,24 @@ INTERPRETERS = {
 
 
 def write_python(folder: Path, text: str) -> dict[str, str]:
-    (folder / "py").write_text(text)
-    (folder / "py").chmod(0o755)
+    write_program(folder / "py", text)
     return {"python": "./py"}
 
 
 def test_a_check_that_cannot_be_made_is_told_and_strict_fails(distrun: Distrun) -> None:
     for why, script in UNREAD.items():
         spec = write_job(distrun.cwd, script)
-        done = distrun("validate", spec, timeout=60)
-        assert (done.returncode, done.stdout) == (0, "")
-        told = [line for line in done.stderr.splitlines() if "not checked" in line]
+        said = distrun.told(0, "validate", spec, timeout=60)
+        told = [line for line in said.splitlines() if "not checked" in line]
         assert len(told) == 1
-        assert told[0].startswith(f"train.py: warning: not checked: {why}"), done.stderr
-        done = distrun("plan", "--strict", spec, timeout=60)
-        assert (done.returncode, done.stdout) == (65, "")
-        assert f"not checked: {why}" in done.stderr
+        assert told[0].startswith(f"train.py: warning: not checked: {why}"), said
+        assert f"not checked: {why}" in distrun.told(65, "validate", "--strict", spec)
     for why, text in INTERPRETERS.items():
         spec = write_job(distrun.cwd, program=write_python(distrun.cwd, text))
-        done = distrun("validate", spec)
-        assert done.returncode == 0
+        done = distrun.checked("validate", spec)
         assert len([line for line in done.stderr.splitlines() if why in line]) == 1, done.stderr
         assert WARNED.format("warning: ") in done.stderr, "the other checks are made"
-        done = distrun("launch", "--strict", spec)
-        assert (done.returncode, done.stdout) == (65, "")
-        assert why in done.stderr
+        assert why in distrun.told(65, "validate", "--strict", spec)
 
 
 CRASHING = """\
@@ -210,14 +201,12 @@ main()
 def test_a_rule_that_crashes_is_told_and_the_others_hold(distrun: Distrun) -> None:
     spec = write_job(distrun.cwd)
     distrun.argv = (sys.executable, "-c", CRASHING)
-    done = distrun("launch", spec, env=dict(os.environ))
-    assert done.returncode == 0
+    done = distrun.checked("launch", spec, env=dict(os.environ))
     assert "train.py: warning: not checked: the check has failed (KeyError" in done.stderr
     assert WARNED.format("warning: ") in done.stderr
-    done = distrun("launch", "--strict", spec, env=dict(os.environ))
-    assert (done.returncode, done.stdout) == (65, "")
-    assert "the check has failed" in done.stderr
-    assert WARNED.format("") in done.stderr
+    said = distrun.told(65, "launch", "--strict", spec, env=dict(os.environ))
+    assert "the check has failed" in said
+    assert WARNED.format("") in said
 
 
 def test_a_slow_interpreter_delays_no_output_and_no_end(distrun: Distrun) -> None:
@@ -226,9 +215,53 @@ def test_a_slow_interpreter_delays_no_output_and_no_end(distrun: Distrun) -> Non
     )
     program = write_python(distrun.cwd, text)
     spec = write_job(distrun.cwd, "print('it ran')\n", program=program)
-    done = distrun("launch", spec)
-    assert done.returncode == 0
+    done = distrun.checked("launch", spec)
     assert "program: warning: not checked: the checks had not ended when" in done.stderr
-    done = distrun("launch", "--strict", spec)
-    assert (done.returncode, done.stdout) == (65, ""), "it waits for the checks"
-    assert "did not answer within 5 s" in done.stderr
+    assert "did not answer within 5 s" in distrun.told(65, "launch", "--strict", spec)
+
+
+def test_more_gpus_than_there_are(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = distrun.cwd / "nvidia-smi"  # it lists two GPUs
+    write_program(program, "#!/bin/sh\necho asked >> asked\necho 0\necho 1\n")
+    monkeypatch.setenv("PATH", str(distrun.cwd), prepend=os.pathsep)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def told(command: str, *options: str, **keys: Any) -> tuple[int, str]:
+        done = distrun(command, distrun.write_spec("true", **keys), *options)
+        return done.returncode, done.stderr
+
+    far = {"cluster": {"worker": {"count": 2, "gpus": 9}}, "hosts": ["far1", "far2"]}
+    assert "warning" not in told("validate", **far)[1]
+    assert not (distrun.cwd / "asked").exists(), "asked though the spec asks for nothing here"
+
+    asks: Any = {"cluster": {"worker": {"count": 2, "gpus": 2}}}
+    warned = "the tasks on localhost ask for 4 GPUs, and it has 2"
+    code, said = told("validate", **asks)
+    assert code == 0
+    assert re.search(rf"job\.yaml:\d+:\d+: warning: {warned}; lower `gpus`", said)
+    for command, *options in (("validate", "--strict"), ("launch",)):
+        code, said = told(command, *options, **asks)
+        assert code == 65
+        assert warned in said
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert "ask for 4 GPUs, and it has 1" in told("validate", **asks)[1]
+
+
+def test_gpus_that_nvidia_smi_cannot_list_are_not_taken_for_none(
+    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = distrun.cwd / "nvidia-smi"
+    write_program(program, "#!/bin/sh\necho Driver/library version mismatch\necho more\nexit 18\n")
+    monkeypatch.setenv("PATH", str(distrun.cwd), prepend=os.pathsep)
+    why = "nvidia-smi exited with 18: Driver/library version mismatch; "
+    done = distrun.checked("launch", distrun.write_spec("true"))
+    assert f"warning: localhost: {why}" in done.stderr
+    assert why in distrun("doctor", distrun.write_spec("true")).stdout
+    asks = distrun.write_spec("true", cluster={"worker": {"count": 2, "gpus": 1}})
+    assert f"ask for 2 GPUs, and it has 0; {why}" in distrun.told(65, "launch", asks)
+    assert why in distrun("validate", asks).stderr
+
+    # A machine without GPUs may have nvidia-smi all the same.
+    program.write_text("#!/bin/sh\necho No devices were found\nexit 6\n")
+    assert "nvidia-smi" not in distrun("launch", distrun.write_spec("true")).stderr

@@ -11,7 +11,8 @@ The HTML comment on the line before a fenced block says what is done with it:
 - `run by: PATH`: that file of the tests runs it.
 - `not run: REASON`.
 
-Before a table, `commands`: it lists every command of distrun; `map`: its paths are the code's.
+Before a table, `commands`: it lists every command, as test_help.py checks; `map`: its paths are the
+code's.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import yaml
 
 import distrun as package
 from distrun.spec.reference import json_schema
-from harness.command import Distrun
+from harness.command import write_program
 from harness.preloaded import PreloadedPython
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,8 +123,9 @@ def run(block: Block, folder: Path, tasks: str) -> str:
     tools.mkdir()
     (tools / "python").symlink_to(tasks)
     tool = tools / "distrun"
-    tool.write_text(DISTRUN.format(python=shlex.quote(sys.executable), tasks=shlex.quote(tasks)))
-    tool.chmod(0o755)
+    write_program(
+        tool, DISTRUN.format(python=shlex.quote(sys.executable), tasks=shlex.quote(tasks))
+    )
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", block.text],
         cwd=folder,
@@ -185,13 +187,6 @@ def test_shown_commands_do_what_is_shown(
         if shown.name == block.name:
             for line in shown.text.splitlines():
                 assert line in stdout.splitlines(), f"{shown}: not shown: {line}\n{stdout}"
-
-
-def test_all_commands_are_listed(distrun: Distrun) -> None:
-    listing = distrun("--help").stdout.partition("\nCommands:\n")[2]
-    commands = set(re.findall(r"^  ([a-z]+)", listing, re.MULTILINE))
-    cells = [row[0] for row in section(ROOT.joinpath("README.md").read_text(), "commands")]
-    assert {cell.split()[1].strip("`") for cell in cells} == commands
 
 
 def test_the_map_is_the_codes() -> None:

@@ -1,17 +1,28 @@
-"""`distrun report`: what the page says, and where it is written."""
+"""`distrun report`, also served, and `compare`: what the page says, where it goes, who gets it."""
 
 from __future__ import annotations
 
 import html
+import http.client
+import json
 import re
-import shlex
-import sys
+import shutil
+import signal
+import socket
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.command import Distrun, recorded_events
+from distrun.job.history import Sample
+from distrun.report.comparison import steps_of
+from harness.command import Distrun, python, recorded_events
+from harness.json_page import PAGE, Reader
+from harness.long_job import write_long_job
+from harness.terminal import OpenTerminal
+from harness.waiting import wait_until
 
 STEPS = """\
 import os, socket, sys, time
@@ -37,10 +48,6 @@ while not attempt:
 SECRET = "verysecret-5-value"
 
 
-def python(script: str) -> str:
-    return f"exec {shlex.quote(sys.executable)} -c {shlex.quote(script)}"
-
-
 def text_of(page: str) -> str:
     """The page's text, without its script, style and markup."""
     page = re.sub(r"<(script|style)\b.*?</\1>", " ", page, flags=re.DOTALL)
@@ -59,8 +66,7 @@ def rows_of(page: str, section: str) -> list[list[str]]:
 def report(distrun: Distrun) -> Callable[..., str]:
     def write(*args: str, fault: str = "") -> str:
         page = distrun.cwd / "page.html"
-        done = distrun("report", "-o", page, *args)
-        assert done.returncode == 0, done.stderr
+        done = distrun.checked("report", "-o", page, *args)
         *told, last = done.stderr.splitlines()
         assert last == f"distrun: wrote {page}"
         assert [line.split(":")[1].partition(" of job ")[0] for line in told] == (
@@ -77,8 +83,7 @@ def test_a_restart_is_told_with_its_cause_and_cost(
 ) -> None:
     program = {"command": ["sh", "-c", python(STEPS)], "env": {"MY_TOKEN": SECRET}}
     spec = distrun.write_spec("", restart={"max": 2, "backoff": "100ms"}, program=program)
-    done = distrun("launch", spec)
-    assert done.returncode == 0, done.stderr
+    distrun.checked("launch", spec)
     page = report()
     assert SECRET not in page
     assert "<script>alert" not in page
@@ -122,9 +127,7 @@ def test_the_page_goes_where_it_is_asked_to_whatever_the_record_is(
     assert {name for name, *_ in rows_of(odd.read_text(), "time")} == {"worker:1"}
     assert "2 more tasks are not drawn" in odd.read_text()
     for bad in (distrun.cwd / "none" / "x.html", Path("/proc/x.html")):
-        refused = distrun("report", "-o", bad)
-        assert (refused.returncode, refused.stdout) == (69, "")
-        assert str(bad) in refused.stderr
+        assert str(bad) in distrun.told(69, "report", "-o", bad)
     wrong = (("-o", distrun.cwd), ("nojob",), ("-t", "worker:7", "-o", "-"))
     assert [distrun("report", *words).returncode for words in wrong] == [2, 2, 2]
 
@@ -136,3 +139,154 @@ def test_the_page_goes_where_it_is_asked_to_whatever_the_record_is(
     assert f"<title>{folder.name}: " in report(fault=f"{folder.name} is damaged: ")
     record.unlink()
     assert f"<title>{folder.name}: " in report(fault=f"{folder.name} is missing: ")
+
+
+@pytest.fixture
+def jobs(distrun: Distrun) -> list[str]:
+    """One that ran for a day, one that failed at once, and one that runs and tells nothing."""
+    write_long_job(distrun.home / "jobs" / "long-aaaaaa", hosts=1)
+    program = {"command": ["sh", "-c", "exit 3"], "env": {"MY_TOKEN": SECRET}}
+    assert distrun.launch("", program=program, name="failed").returncode == 3
+    return ["long-aaaaaa", "failed", distrun.detached("exec sleep 600", workers=1)]
+
+
+def test_jobs_of_all_kinds_are_shown_side_by_side(
+    distrun: Distrun, jobs: list[str], terminal: OpenTerminal
+) -> None:
+    page = distrun.cwd / "page.html"
+    done = distrun.checked("compare", *jobs, "--json", "-o", page)
+    reader = Reader(PAGE.read_text())
+    found: dict[str, Any] = json.loads(done.stdout)
+    reader.check("compare", found)
+    assert not reader.missing("compare", found["jobs"][0], "jobs[].")
+    assert reader.faults == []
+    long, failed, running = found["jobs"]
+    assert (long["state"], failed["exit_code"], running["state"]) == ("succeeded", 3, "running")
+    assert (running["metrics"], running["step"]) == ({}, None)
+    assert long["first_step_seconds"] == pytest.approx(25, abs=1)
+    assert long["steps_per_second"] > 0
+    differences = {each["name"]: each["values"] for each in found["differences"]}
+    assert differences["cluster.worker.count"] == ["", "2", "1"]
+    assert "distrun version" not in differences  # the first one does not say
+    html = page.read_text()
+    titles = set(re.findall(r"<figcaption>(.*?)</figcaption>", html))
+    assert {"Loss over steps", "Loss over time", "Steps over time"} <= titles
+    assert SECRET not in html + done.stdout
+    window = terminal("compare", *jobs, columns=60)
+    window.finish()
+    lines = window.text().splitlines()
+    assert max(map(len, lines)) <= 60
+    assert sum(line.startswith("JOB") for line in lines) >= 2
+    assert all(any(job in line for line in lines) for job in jobs[::2])
+    for names, said in (
+        (["long", "long-aaaaaa"], "long-aaaaaa is named twice"),
+        (["long"], "name two to six jobs, not 1"),
+        (["long", "none"], "there is no job 'none'"),
+    ):
+        assert said in distrun.told(2, "compare", *names)
+    assert distrun("kill", jobs[2]).returncode == 0
+
+
+def sample(attempt: int, **progress: float) -> Sample:
+    return Sample(
+        at=0.0, attempt=attempt, cpu_seconds=None, memory_bytes=None, peak_memory_bytes=None,
+        processes=None, read_bytes=None, written_bytes=None, progress=progress,
+    )  # fmt: skip
+
+
+def test_steps_are_counted_over_all_epochs() -> None:
+    told: list[tuple[list[tuple[int, float, float]], list[float]]] = [
+        ([(0, 1, 4), (0, 2, 6), (0, 3, 8)], [4, 16, 28]),  # Keras: STEP has not been seen to fall
+        ([(0, 1, 5), (0, 2, 2), (1, 2, 1)], [5, 12, 11]),  # a restart is no new epoch
+    ]
+    for values, steps in told:
+        samples = [
+            sample(a, EPOCH=epoch, STEP=step, STEPS=10, EPOCHS=3) for a, epoch, step in values
+        ]
+        assert [step for _, step in steps_of([sample(0, LOSS=1), *samples])] == steps
+
+
+class Page:
+    """A page that is served, and the command that serves it."""
+
+    def __init__(self, distrun: Distrun, *args: str) -> None:
+        command = ("report", "--serve", *args)
+        self.process: subprocess.Popen[str] = distrun.start(
+            *command, stdout=-1, stderr=-1, text=True
+        )
+        assert self.process.stdout is not None
+        url = self.process.stdout.readline()
+        found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)(/[\w-]{32,}/)\n", url)
+        assert found is not None, url
+        self.port, self.path = int(found[1]), found[2]
+
+    def ask(self, path: str = "", method: str = "GET", **headers: str) -> tuple[int, str]:
+        """Ask as a browser does; `path` follows the token, or begins with a slash."""
+        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        client.request(method, path if path[:1] == "/" else self.path + path, headers=headers)
+        answer = client.getresponse()
+        text = answer.read().decode()
+        assert answer.getheader("Cache-Control") == "no-store"
+        assert answer.getheader("Referrer-Policy") == "no-referrer"
+        client.close()
+        return answer.status, text
+
+    def post(self, action: str) -> tuple[int, str]:
+        return self.ask(action, "POST", Origin=f"http://127.0.0.1:{self.port}")
+
+    def end(self) -> str:
+        """End it with Ctrl-C; returns what it has printed on stderr."""
+        self.process.send_signal(signal.SIGINT)
+        _, told = self.process.communicate(timeout=30)
+        assert self.process.returncode == 0
+        return str(told)
+
+
+def test_only_those_who_know_the_address_get_it_until_the_end_and_beyond(distrun: Distrun) -> None:
+    job = distrun.detached("echo begun; exec sleep 600", workers=1)
+    page = Page(distrun)
+    here = f"127.0.0.1:{page.port}"
+    status, text = page.ask()
+    assert status == 200
+    assert f"<title>{job}: running</title>" in text
+    for host in ("localhost:9", f"[::1]:{page.port}", "127.0.0.1"):  # of `ssh -L`, too
+        assert page.ask(Host=host)[0] == 200
+    token = page.path.strip("/")
+    for wrong in ("/", f"/{token}", f"/{token[:-1]}/", f"/x{token}/", "../", "stop", "../jobs"):
+        status, text = page.ask(wrong)
+        assert status == 404, wrong
+        assert token not in text
+        assert job not in text
+    for host in ("evil.example", f"evil.example:{page.port}", "127.0.0.1.evil.example", "", "[::1"):
+        assert page.ask(Host=host)[0] == 403, host
+        assert page.ask("stop", "POST", Host=host, Origin=f"http://{host}")[0] in (403, 404), host
+    for origin in ({}, {"Origin": "null"}, {"Origin": "http://evil.example"}):
+        assert page.ask("stacks", "POST", Host=here, **origin)[0] == 403, origin
+    assert page.post("stop")[0] == 404, "without --allow-stop"
+    for sent, code in ((b"\x16\x03\xff", 400), (b"DELETE /", 501), (b"GET /\xc3\xa9/", 404)):
+        with socket.create_connection(("127.0.0.1", page.port)) as stranger:
+            stranger.sendall(sent + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b"%d" % code in stranger.recv(1000)
+    for code, word, args in (
+        (69, str(page.port), ["--serve", "--port", str(page.port)]),
+        (2, "no file", ["--serve", "-o", "page.html"]),
+        (2, "--serve", ["--allow-stop"]),
+        (2, "worker:7", ["--serve", "-t", "worker:7"]),
+    ):
+        assert word in distrun.told(code, "report", *args), args
+    assert page.end().splitlines() == [
+        f"distrun: this address shows job {job} until Ctrl-C; whoever knows it sees the page"
+    ]
+    assert distrun.status(job)["state"] == "running"
+
+    page = Page(distrun, "--allow-stop", job)
+    assert page.post("stop") == (200, "the job is stopping")
+    wait_until(lambda: f"<title>{job}: stopped</title>" in page.ask()[1], timeout=30)
+    assert "distrun report" in page.ask()[1], "who has stopped it"
+    assert page.post("stop") == (200, "the job has ended")
+    status, text = page.post("stacks")
+    assert (status, "has ended" in text) == (503, True)
+    shutil.rmtree(distrun.home / "jobs" / job)
+    wait_until(lambda: f"<title>{job}: stopped</title>" not in page.ask()[1], timeout=30)
+    assert page.process.poll() is None
+    assert "Traceback" not in page.end()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import distrun as package
 from harness.command import Distrun, recorded_events
-from harness.processes import alive
+from harness.processes import alive, is_connected
 from harness.waiting import wait_until
 
 SOON = {"max": 3, "backoff": "50ms"}
@@ -47,9 +50,8 @@ def test_stopped_while_it_waits_it_ends_at_once(distrun: Distrun) -> None:
     assert re.search(r"worker:0 +restarting in \d\d m", distrun.asked("status"))
     # Another job cannot have its ports.
     cluster = {"worker": [job["tasks"][0]["address"]]}
-    other = distrun("launch", distrun.write_spec("exit 0", name="other", cluster=cluster))
-    assert other.returncode == 69
-    assert "another distrun job holds it" in other.stderr
+    other = distrun.told(69, "launch", distrun.write_spec("exit 0", name="other", cluster=cluster))
+    assert "another distrun job holds it" in other
     launch.send_signal(signal.SIGINT)
     assert launch.wait(30) == 130
     assert states(distrun.status("job")) <= {"failed", "stopped"}
@@ -102,3 +104,49 @@ def test_each_attempt_is_judged_by_its_own_output_whatever_it_prints(distrun: Di
     assert begins[0] == 0
     assert log[: begins[1]].endswith(b"restarted after worker:0 exited 1 ---\n")
     assert log[begins[1] :].startswith(b"epoch 1\n")
+
+
+TORN = """
+import os
+for epoch in range({epochs}):
+    print(f"epoch {{epoch}} loss 0.5", flush=True)
+raise ValueError("run1/ckpt-3 is torn" + (os.environ["DISTRUN_ATTEMPT"] if {differs} else ""))
+"""
+ATTEMPTS = {"again": (False, 0, 2), "differs": (True, 0, 3), "moves": (False, 2, 3)}
+"""Whether the failures differ, how many epochs come before, and how many attempts there are."""
+
+
+def test_it_is_restarted_once_unless_it_differs(distrun: Distrun) -> None:
+    restart = {"max": 2, "backoff": "2s", "backoff_max": "2s"}
+    for name, (differs, epochs, _) in ATTEMPTS.items():  # together: they wait for their restarts
+        (distrun.cwd / f"{name}.py").write_text(TORN.format(differs=differs, epochs=epochs))
+        command = f"exec {sys.executable} {name}.py"
+        distrun.detached(command, workers=1, name=name, restart=restart)
+    for name, (_, _, attempts) in ATTEMPTS.items():
+        assert distrun("wait", name).returncode == 1
+        started = [e for e in recorded_events(distrun, name) if e["event"] == "TaskStarted"]
+        assert len(started) == attempts, name
+        shown = distrun.status(name)
+        assert shown["restarts"] == attempts - 1
+        recurs = "the same failure at the same place 2 times in a row"
+        assert (recurs in shown["outcome"]["cause"]) is (attempts == 2)
+        assert shown["outcome"]["verdict"]["kind"] == "exception"
+
+
+LONG = "60d"
+LIMITS = {"start": LONG, "run": "99999999h", "stall": LONG, "grace": LONG, "link": LONG}
+
+
+def test_a_job_waits_for_a_restart_for_a_long_time_and_can_be_killed(distrun: Distrun) -> None:
+    restart = {"backoff": LONG, "backoff_max": LONG}
+    job = distrun.detached("exit 3", restart=restart, timeouts=LIMITS, workers=1)
+    waiting = distrun.start("wait", "--timeout", "99999999h", job, stderr=-3)
+    wait_until(lambda: "again in" in distrun.asked("events", job))
+    with ThreadPoolExecutor() as pool:
+        results = [
+            pool.submit(package.job(job).wait, timeout=limit) for limit in (60 * 86400.0, math.inf)
+        ]
+        wait_until(lambda: is_connected(waiting.pid))
+        assert distrun("kill", job).returncode == 0
+        assert waiting.wait(30) == 137
+        assert [each.result(30).exit_code for each in results] == [137, 137]

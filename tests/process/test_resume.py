@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from distrun.job.folder import JobStore
-from harness.command import Distrun, recorded_events
+from harness.command import Distrun, recorded_events, write_program
 from harness.disks import fill
 from harness.processes import alive, survivors
 from harness.waiting import wait_until
@@ -73,8 +73,7 @@ def test_a_failed_job_continues_with_changes_that_last(distrun: Distrun) -> None
     found = {task["task"]: task["attempt"] for task in distrun.status()["tasks"]}
     assert found == {"worker:0": 1, "worker:1": 1, "worker:2": 0}
     repair(distrun)
-    done = distrun("resume", job, *second)
-    assert done.returncode == 0, done.stderr
+    done = distrun.checked("resume", job, *second)
     # Only the output since the resume is shown, and all of it is in the same log.
     assert "attempt 1" not in done.stdout
     assert "worker:1 | attempt 2" in done.stdout
@@ -90,18 +89,15 @@ def test_a_failed_job_continues_with_changes_that_last(distrun: Distrun) -> None
     assert (after["restarts_left"], len(after["tasks"])) == (4, 2)
     assert len(JobStore(distrun.home).folders()) == 1
     before = record.read_bytes()
-    refused = distrun("resume")
-    assert refused.returncode == 2
-    assert "has succeeded: there is nothing to resume" in refused.stderr
+    assert "has succeeded: there is nothing to resume" in distrun.told(2, "resume")
     assert record.read_bytes() == before
 
 
 def test_a_lost_job_is_listed_with_its_command_and_continues(distrun: Distrun) -> None:
     job = distrun.detached(SLEEPS)
     kill_supervisor(distrun, job)
-    refused = distrun("resume", job, "--assume-dead", "h7")
-    assert refused.returncode == 2
-    assert "something may be left on localhost" in refused.stderr
+    refused = distrun.told(2, "resume", job, "--assume-dead", "h7")
+    assert "something may be left on localhost" in refused
     record = record_of(distrun, job)
     resumed = distrun.start("resume", job, stdout=-3, stderr=-3)
     wait_until(lambda: record.read_text().count('"event":"JobPlanned"') == 2, interval=0.001)
@@ -136,16 +132,14 @@ def test_a_killed_job_continues_once_and_is_a_running_job_again(distrun: Distrun
     (loser,) = [text for (_, text), each in zip(said, both, strict=True) if each.returncode]
     assert f"job {job} is" in loser
 
-    refused = distrun("resume", job)
-    assert refused.returncode == 2
-    assert f"job {job} is running" in refused.stderr
-    assert f"distrun logs -f {job}" in refused.stderr
+    refused = distrun.told(2, "resume", job)
+    assert f"job {job} is running" in refused
+    assert f"distrun logs -f {job}" in refused
     supervisor = psutil.Process(distrun.status(job)["supervisor_pid"])
     supervisor.suspend()
-    refused = distrun("resume", job)
-    assert refused.returncode == 2
-    assert "is suspended" in refused.stderr
-    assert f"kill -CONT {supervisor.pid}" in refused.stderr
+    refused = distrun.told(2, "resume", job)
+    assert "is suspended" in refused
+    assert f"kill -CONT {supervisor.pid}" in refused
     supervisor.resume()
     with pytest.raises(BlockingIOError):
         folder.remove()
@@ -166,8 +160,7 @@ def test_what_the_dead_supervisor_has_left_here_is_ended_first(distrun: Distrun)
         process.suspend()
     kill_supervisor(distrun, job)
     repair(distrun)
-    done = distrun("resume", job)
-    assert done.returncode == 0, done.stderr
+    distrun.checked("resume", job)
     assert not any(map(alive, before))
     assert none_were_two_at_once(distrun, job)
 
@@ -194,14 +187,12 @@ def test_each_resume_has_restarts_and_a_verdict_of_its_own(distrun: Distrun) -> 
     assert "it had been resumed 2 times with --set hosts" in done.stderr
     assert "; it was down for" in done.stderr
 
-    done = distrun("resume", "-d", "--set", "hosts=[host.invalid]")
-    assert (done.returncode, done.stdout) == (69, "")
+    refused = distrun.told(69, "resume", "-d", "--set", "hosts=[host.invalid]")
     after = distrun.status()
     assert (after["exit_code"], after["verdict"]["kind"]) == (69, "host_unknown")
     assert after["outcome"]["verdict"] == after["verdict"]
-    waited = distrun("wait", job)
-    assert waited.returncode == 69
-    for said in (distrun.asked("status").partition("TASK")[0], done.stderr, waited.stderr):
+    waited = distrun.told(69, "wait", job)
+    for said in (distrun.asked("status").partition("TASK")[0], refused, waited):
         assert "exit code 4" not in said
 
     hangs = ("--set", "ssh.options.ProxyCommand=sleep 600", "--set", "ssh.connect_timeout=10m")
@@ -220,15 +211,12 @@ def test_a_full_disk_or_another_user_refuses_and_the_record_is_unchanged(
     folder = Path(distrun.status()["folder"])
     before = (folder / "events.jsonl").read_bytes()
     os.chown(folder, 12345, 12345)
-    refused = distrun("resume")
-    assert refused.returncode == 2
-    assert "belongs to another user" in refused.stderr
+    assert "belongs to another user" in distrun.told(2, "resume")
     os.chown(folder, 0, 0)
     fill(small_disk)
-    refused = distrun("resume")
-    assert refused.returncode == 69
-    assert "the job's record" in refused.stderr
-    assert "No space left" in refused.stderr
+    refused = distrun.told(69, "resume")
+    assert "the job's record" in refused
+    assert "No space left" in refused
     assert (folder / "events.jsonl").read_bytes() == before
 
 
@@ -240,8 +228,7 @@ def systemd_command(folder: Path) -> list[str]:
     assert (settings["Type"], settings["RemainAfterExit"]) == ("oneshot", "yes")
     tool = folder / ".local" / "bin" / "distrun"
     tool.parent.mkdir(parents=True)
-    tool.write_text(f'#!/bin/sh\nexec {sys.executable} -m distrun "$@"\n')
-    tool.chmod(0o755)
+    write_program(tool, f'#!/bin/sh\nexec {sys.executable} -m distrun "$@"\n')
     return settings["ExecStart"].replace("%h", str(folder)).split()
 
 
@@ -253,10 +240,9 @@ def test_at_boot_all_lost_jobs_are_taken_up_and_no_other(distrun: Distrun) -> No
     wait_until(lambda: not survivors(bad))
     record = record_of(distrun, bad)
     record.write_bytes(record.read_bytes().replace(b"\n", b"\n#", 1))
-    refused = distrun("resume", bad)
-    assert refused.returncode == 69
-    assert "damaged" in refused.stderr
-    assert "it is not known where its tasks may run" in refused.stderr
+    refused = distrun.told(69, "resume", bad)
+    assert "damaged" in refused
+    assert "it is not known where its tasks may run" in refused
     repair(distrun)
     # As systemd does it: hardly anything is in the environment.
     env = {name: os.environ[name] for name in ("DISTRUN_HOME", "PYTHONPATH")}
@@ -277,8 +263,7 @@ def test_at_boot_all_lost_jobs_are_taken_up_and_no_other(distrun: Distrun) -> No
     assert distrun.status(other)["state"] == "running"
     assert distrun.status("failed")["resumed"] == 0
     shutil.rmtree(record.parent)
-    again = distrun("launch", "--resume-lost")
-    assert (again.returncode, again.stdout) == (0, "")
+    distrun.told(0, "launch", "--resume-lost")
     for args in ((str(distrun.write_spec("exit 0")),), ("-d",), ("--set", "restart.max=1")):
         assert distrun("launch", "--resume-lost", *args).returncode == 2
     assert distrun("launch").returncode == 2

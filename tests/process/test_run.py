@@ -43,8 +43,7 @@ def shown(line: str) -> tuple[list[str], dict[str, object] | None, str | None]:
 
 
 def printed_spec(distrun: Distrun, *args: str) -> str:
-    done = distrun("run", "--print-spec", *args)
-    assert done.returncode == 0, done.stderr
+    done = distrun.checked("run", "--print-spec", *args)
     text: str = done.stdout
     return text
 
@@ -73,8 +72,7 @@ def test_the_line_of_the_readme_starts_two_workers(distrun: Distrun) -> None:
     readme = (ROOT / "README.md").read_text()
     line = not_none(re.search(r"test_run.py -->\n```sh\ndistrun (.*)\n```", readme))[1]
     assert readme.index(line) < readme.index("distrun launch "), "the README shows `run` first"
-    done = distrun(*shlex.split(line))
-    assert done.returncode == 0, done.stderr
+    done = distrun.checked(*shlex.split(line))
     lines = sorted(done.stdout.splitlines())
     assert [each.partition(" ")[0] for each in lines] == ["worker:0", "worker:1"]
     for index, each in enumerate(lines):
@@ -92,8 +90,7 @@ ODD = [
 
 @pytest.mark.usefixtures("script")
 def test_everything_after_the_script_is_the_scripts(distrun: Distrun) -> None:
-    done = distrun("run", "train.py", *ODD)
-    assert done.returncode == 0, done.stderr
+    done = distrun.checked("run", "train.py", *ODD)
     assert shown(done.stdout) == (ODD, None, None)
     text = printed_spec(distrun, "train.py", *ODD)
     assert recorded(distrun) == text.partition("\n")[2], "the record has another spec"
@@ -175,10 +172,9 @@ def test_the_strategy_is_that_of_the_script_where_it_is_plain(
 
 def test_a_strategy_of_one_process_cannot_have_two_workers(distrun: Distrun, script: Path) -> None:
     script.write_text(CREATES.format("MirroredStrategy"))
-    done = distrun("run", "-n", "2", "train.py")
-    assert done.returncode == 65
-    assert done.stderr.startswith("train.py:3:12: the script creates MirroredStrategy, which runs ")
-    assert "leave out -n" in done.stderr
+    said = distrun.told(65, "run", "-n", "2", "train.py")
+    assert said.startswith("train.py:3:12: the script creates MirroredStrategy, which runs ")
+    assert "leave out -n" in said
 
 
 @pytest.mark.usefixtures("script")
@@ -225,8 +221,6 @@ WRONG: tuple[tuple[list[str], int, str], ...] = (
 @pytest.mark.usefixtures("script")
 def test_wrong_usage_names_the_option(distrun: Distrun) -> None:
     for words, code, message in WRONG:
-        done = distrun("run", *words)
-        assert (done.returncode, done.stdout) == (code, ""), words
-        assert message in done.stderr
-        assert "Traceback" not in done.stderr
+        said = distrun.told(code, "run", *words)
+        assert message in said
     assert distrun.asked("ps", "-a", "-q") == ""

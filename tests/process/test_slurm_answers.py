@@ -1,9 +1,11 @@
-"""A submitted job, where Slurm's commands are missing, slow, or tell of its end."""
+"""Jobs for Slurm: the batch script, and its commands that are missing, slow, or tell of an end."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 import distrun as package
 from distrun.job.folder import JobStore
 from distrun.job.stop_order import StopOrder
-from harness.command import Distrun
+from harness.command import Distrun, write_program
 
 SPEC = """\
 name: job
@@ -34,8 +36,7 @@ class FakeSlurm:
 
     def says(self, name: str, script: str) -> None:
         program = self.folder / name
-        program.write_text(f"#!/bin/sh\n{script}\n")
-        program.chmod(0o755)
+        write_program(program, f"#!/bin/sh\n{script}\n")
 
 
 @pytest.fixture
@@ -48,8 +49,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
 @pytest.fixture
 def job_id(slurm: FakeSlurm, distrun: Distrun) -> str:
     (distrun.cwd / "job.yaml").write_text(SPEC)
-    done = distrun("submit", distrun.cwd / "job.yaml")
-    assert done.returncode == 0, done.stderr
+    done = distrun.checked("submit", distrun.cwd / "job.yaml")
     assert "pending in Slurm as job 7 (Priority); it starts at about" in done.stderr
     return str(done.stdout.strip())
 
@@ -99,8 +99,7 @@ def test_a_job_that_slurm_has_forgotten_is_lost(
     assert (killed.returncode, lost in killed.stderr) == (2, True)
     with pytest.raises(package.UsageError, match=lost):
         package.job(job_id).kill()
-    again = distrun("resume", job_id)
-    assert again.returncode == 0, again.stderr
+    distrun.checked("resume", job_id)
     slurm.says("squeue", "echo '7|PENDING|N/A|N/A|Priority'")
     assert distrun("clean", "--all").stdout == "", "it waits in the queue"
     assert state(distrun, job_id) == "pending"
@@ -109,9 +108,7 @@ def test_a_job_that_slurm_has_forgotten_is_lost(
 def test_without_slurm_nothing_is_left_of_a_submission(slurm: FakeSlurm, distrun: Distrun) -> None:
     (distrun.cwd / "job.yaml").write_text(SPEC)
     slurm.says("sbatch", "case $1 in --parsable) echo full >&2; exit 1;; esac")
-    done = distrun("submit", distrun.cwd / "job.yaml")
-    assert (done.returncode, done.stdout) == (69, "")
-    assert "sbatch failed (code 1): full" in done.stderr
+    assert "sbatch failed (code 1): full" in distrun.told(69, "submit", distrun.cwd / "job.yaml")
     assert json.loads(distrun.asked("ps", "-a", "--json"))["jobs"] == []
 
 
@@ -154,3 +151,68 @@ def test_a_job_whose_submission_died_is_looked_for_in_the_queue(
     if not is_recorded:
         with pytest.raises(package.HostError, match="not known whether Slurm has queued"):
             package.job(job_id).kill()
+
+
+ONE_WORKER = (
+    'name: j\nstrategy: multi_worker_mirrored\ncluster: {worker: 1}\nprogram: {command: ["true"]}\n'
+)
+NAMES = (
+    *(b"a b  c", b"a\nb", b"a\n#SBATCH --output=x\nb", b"a\ntouch owned\nb", b"a\rb", b"it's"),
+    *(b'say "x"', b"$(touch owned)`touch owned`${HOME}", b"a\\nb\\", b"a\xff\xfeb", b"--help"),
+    *("Jürgen 数据".encode(), b"a\x1b[31mred\x1b]0;title\x07", b"%j-%x", b"*?[a]{b,c}~!#&;|<>"),
+    b"a\n",
+)
+FOLDER = os.fsdecode(b"/".join([*NAMES, b"a" * 250]))
+
+
+def written(distrun: Distrun, *args: str, cwd: Path | None = None) -> bytes:
+    done = distrun.checked(
+        "submit", "job.yaml", "--dry-run", *args, text=False, cwd=cwd or distrun.cwd
+    )
+    script: bytes = done.stdout
+    return script
+
+
+def run(script: bytes, **variables: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a script as Slurm does, but in no allocation: distrun ends soon."""
+    env = {**os.environ, "SLURM_JOB_ID": "7", **variables}
+    return subprocess.run(
+        ["bash"], input=script, capture_output=True, env=env, cwd="/", timeout=60, check=False
+    )
+
+
+def test_any_name_of_a_folder_is_survived(
+    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of the names is that of a folder above the job's, and above DISTRUN_HOME."""
+    folder, home = distrun.cwd / FOLDER, distrun.cwd / f"home {FOLDER}"
+    folder.mkdir(parents=True)
+    home.mkdir(mode=0o700, parents=True)
+    (folder / "job.yaml").write_text(ONE_WORKER)
+    monkeypatch.setenv("DISTRUN_HOME", str(home))
+    script = written(distrun, "--name=-x", "--set=program.args=[--help]", cwd=folder)
+    assert script.isascii()
+    assert all(line.decode().isprintable() for line in script.splitlines())
+    # On this machine, as there is no allocation.
+    done = run(script.replace(b" --set=hosts=slurm", b""), DISTRUN_HOME="/nowhere")
+    assert done.returncode == 0, done.stderr
+    (job,) = (home / "jobs").iterdir()
+    assert job.name.endswith("-7"), "it has become the job of Slurm's number"
+    assert (job / "spec.yaml").read_text() == ONE_WORKER
+    assert not list(distrun.cwd.rglob("owned"))
+
+
+def test_it_imports_nothing_from_the_folder_of_the_job(
+    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (distrun.cwd / "job.yaml").write_text(ONE_WORKER)
+    script = written(distrun)
+    for module in ("click", "distrun", "sitecustomize", "linecache"):
+        owned = str(distrun.cwd / f"owned-{module}")
+        (distrun.cwd / f"{module}.py").write_text(f"open({owned!r}, 'w').close()\n")
+    monkeypatch.delenv("PYTHONPATH")
+    for python_path in (None, "."):
+        done = run(script, **({} if python_path is None else {"PYTHONPATH": python_path}))
+        assert b"Traceback" not in done.stderr
+        assert b"distrun: " in done.stderr
+        assert not list(distrun.cwd.glob("owned*")), python_path

@@ -1,18 +1,22 @@
-"""`distrun stacks`, and the verdict on a job that hangs."""
+"""`distrun stacks` and `profile`, and the verdict on a job that hangs."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import sys
 from pathlib import Path
 
 import psutil
 
 from distrun.agent.tasks import stacks
-from harness.command import Distrun, recorded_events
-from harness.hanging import ACCEPTS, hanging_script
+from harness.command import Distrun, recorded_events, write_program
+from harness.json_page import PAGE, Reader
+from harness.programs import ACCEPTS, hanging_script, training_program
 from harness.terminal import OpenTerminal
+from harness.values import not_none
 from harness.waiting import wait_until
 
 
@@ -31,7 +35,7 @@ def test_the_task_that_hangs_is_found_in_one_command(
     assert process["pid"] == pids["worker:0"]
     assert process["threads"][0]["frames"][1]["line"] == 11
     window = terminal("stacks", columns=40)
-    wait_until(window.ended)
+    window.finish()
     assert max(map(len, window.text().splitlines())) <= 40
     # One that is suspended is shown, and stays so. Nothing has been stopped.
     os.kill(pids["worker:1"], signal.SIGSTOP)
@@ -48,8 +52,7 @@ def test_no_process_stays_suspended_by_a_py_spy_that_takes_too_long(tmp_path: Pa
     """It pauses a process while it reads: killed then, on a busy machine, it does not resume it."""
     hanging = tmp_path / "py-spy"
     find = 'while [ "$1" != --pid ]; do shift; done'
-    hanging.write_text(f"#!/bin/sh\n{find}\nkill -STOP $2\nexec sleep 100\n")
-    hanging.chmod(0o755)
+    write_program(hanging, f"#!/bin/sh\n{find}\nkill -STOP $2\nexec sleep 100\n")
     program = os.open(hanging, os.O_RDONLY)
     process = psutil.Popen(["sleep", "100"])
     try:
@@ -87,3 +90,65 @@ def test_a_stall_starts_the_job_again_then_ends_it_and_names_the_task_that_stood
     assert distrun("report", "-o", "page.html").returncode == 0
     page = (distrun.cwd / "page.html").read_text()
     assert "load_batch, hang.py" in page.partition("Where the tasks stood when the job stalled")[2]
+
+
+TRAIN = """\
+def save_model():
+    time.sleep(0.1)
+while True:
+    execute.quick_execute()
+    if os.environ["DISTRUN_TASK"] == "worker:1":
+        save_model()
+"""
+
+
+def test_the_task_that_the_others_wait_for_is_named_with_its_line(
+    distrun: Distrun, tmp_path: Path
+) -> None:
+    distrun.detached(training_program(tmp_path, TRAIN), workers=2)
+    wait_until(lambda: distrun.asked("logs").count("trains") == 2, timeout=60)
+    file = tmp_path / "job.json"
+    done = distrun.checked("profile", "--seconds", "2", "--json", "-o", str(file))
+    found = json.loads(done.stdout)
+    reader = Reader(PAGE.read_text())
+    reader.check("profile", found)
+    assert reader.faults == []
+    assert not reader.missing("profile", found)
+    shares = {
+        task["task"]: {each["kind"]: each["share"] for each in task["kinds"]}
+        for task in found["tasks"]
+    }
+    assert shares["worker:0"]["waiting for others"] > 0.4
+    assert shares["worker:1"]["saving"] > 0.4
+    assert (found["straggler"]["task"], found["straggler"]["gain"] > 0.3) == ("worker:1", True)
+    reason = found["straggler"]["reasons"][0]
+    assert (reason["kind"], reason["place"]) == ("saving", "save_model, train.py:6")
+    profiles = json.loads(file.read_text())["profiles"]
+    assert {"worker:0", "worker:1"} <= {each["name"] for each in profiles}
+
+    page = tmp_path / "page.html"
+    assert distrun("report", "-o", str(page)).returncode == 0
+    drawn = r'aria-label="Flame graph of (\S+)">(.*?)</details>'
+    graphs = dict(re.findall(drawn, page.read_text(), re.DOTALL))
+    assert list(graphs) == ["worker:0", "worker:1"]
+    saves = r"save_model \(train.py:6\): ([\d.]+)%"
+    assert re.search(saves, graphs["worker:0"]) is None
+    assert float(not_none(re.search(saves, graphs["worker:1"]))[1]) > 40
+    (Path(distrun.status()["folder"]) / "profile.json").write_text('{"profiles": [{"name": 1}]}')
+    assert distrun("report", "-o", str(page)).returncode == 0
+    assert "Flame graph" not in page.read_text()
+
+    folder = tmp_path / "bin"  # an interpreter beside which there is no py-spy
+    folder.mkdir()
+    (folder / "python3").symlink_to(sys.executable)
+    site = [str(Path(stacks.__file__).parents[3]), *(p for p in sys.path if "site-packages" in p)]
+    env = {**os.environ, "PATH": "/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(site)}
+    distrun.argv = (str(folder / "python3"), "-m", "distrun")
+    done = distrun("profile", "--seconds", "1", env=env)
+    distrun.argv = (sys.executable, "-m", "distrun")
+    assert done.returncode == 0, done.stderr
+    assert {"busy", "idle"} <= {line.split()[0] for line in done.stdout.splitlines()[1:]}
+    assert "-m pip install py-spy" in " ".join(done.stdout.split())
+    assert {task["state"] for task in distrun.status()["tasks"]} == {"running"}
+    assert distrun("kill").returncode == 0
+    assert distrun("profile").returncode == 2

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 import pytest
 
 from distrun.kubernetes import manifest
-from harness.command import Distrun
+from harness.command import Distrun, write_program
 from harness.processes import alive
-from harness.terminal import OpenTerminal, Terminal
+from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
 
 KUBECTL = """\
@@ -49,6 +49,7 @@ for step in itertools.count(1):
 @pytest.fixture
 def job(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A job that ends with 3 once there is a file `go`. It is known here by its namespace."""
+    distrun.asks_here = False
     (distrun.cwd / "train.py").write_text(PROGRAM)
     job = distrun.detached(f"exec {sys.executable} train.py")
     labels = {manifest.LABEL: "distrun-x", "job-name": "distrun-x"}
@@ -63,8 +64,9 @@ def job(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     kubectl = distrun.cwd / "bin/kubectl"
     kubectl.parent.mkdir()
     base, home, answer = manifest.base_of(job), str(distrun.home), json.dumps({"items": items})
-    kubectl.write_text(KUBECTL.format(python=sys.executable, base=base, home=home, answer=answer))
-    kubectl.chmod(0o755)
+    write_program(
+        kubectl, KUBECTL.format(python=sys.executable, base=base, home=home, answer=answer)
+    )
     monkeypatch.setenv("PATH", str(kubectl.parent), prepend=os.pathsep)
     monkeypatch.setenv("DISTRUN_HOME", str(distrun.cwd / "elsewhere"))
     assert job in distrun.asked("ps", "--namespace", "n")
@@ -86,10 +88,6 @@ def hanging(distrun: Distrun) -> list[int]:
     return [each for each in pids if alive(each)]
 
 
-def shows(window: Terminal, *texts: str) -> None:
-    wait_until(lambda: all(text in window.text() for text in texts), what=str(texts))
-
-
 def test_its_tasks_are_looked_at_and_attach_shows_them_to_their_end(
     distrun: Distrun, job: str, terminal: OpenTerminal
 ) -> None:
@@ -98,7 +96,7 @@ def test_its_tasks_are_looked_at_and_attach_shows_them_to_their_end(
     assert {each["task"] for each in stacks["processes"]} == {"worker:0", "worker:1"}
     assert all("train.py:" in each["place"] for each in stacks["entries"]), stacks
     window = terminal("attach", job, columns=100)
-    shows(window, "worker:0 | step", "worker:1 | step", "2/2 tasks up", "loss 0.5")
+    window.shows("worker:0 | step", "worker:1 | step", "2/2 tasks up", "loss 0.5")
     hangs(distrun, "connected")
     for command, number in (("stacks", signal.SIGINT), ("attach", signal.SIGTERM)):
         connecting = distrun.start(command, job, stdin=-3, stdout=-3, stderr=-3)
@@ -108,11 +106,11 @@ def test_its_tasks_are_looked_at_and_attach_shows_them_to_their_end(
         wait_until(lambda: not hanging(distrun))
     (distrun.cwd / "bin/hangs").unlink()
     last = max(map(int, re.findall(r"step (\d+)", window.text())))
-    shows(window, f" | step {last + 10} ")  # the record has no event of it
+    window.shows(f" | step {last + 10} ")  # the record has no event of it
     left = distrun.start("attach", stdin=-3, stdout=-3, stderr=-1, text=True)
     wait_until(lambda: distrun.status()["state"] == "running")
     (distrun.cwd / "go").touch()
-    wait_until(window.ended)
+    window.finish()
     assert window.process.returncode == left.wait(60) == 3
     assert f"job {job} failed" in window.text()
     assert "has ended: nothing of it runs" in distrun("stacks").stderr
@@ -122,20 +120,19 @@ def test_its_tasks_are_looked_at_and_attach_shows_them_to_their_end(
 def test_watch_shows_and_stops_it(distrun: Distrun, job: str, terminal: OpenTerminal) -> None:
     pytest.importorskip("textual")
     window = terminal("watch", columns=80)
-    shows(window, job, "worker:0", "loss 0.5")
+    window.shows(job, "worker:0", "loss 0.5")
     hangs(distrun, "get jobs,pods")
     wait_until(lambda: hanging(distrun))
     window.type("q")
-    wait_until(window.ended)
-    assert window.process.returncode == 0
+    assert window.finish() == 0
     wait_until(lambda: not hanging(distrun))
     (distrun.cwd / "bin/hangs").unlink()
     window = terminal("watch", columns=80)
-    shows(window, "loss 0.5")
+    window.shows("loss 0.5")
     window.type("k")
-    shows(window, "y stops it")
+    window.shows("y stops it")
     window.type("y")
-    shows(window, "stopped by distrun watch")
+    window.shows("stopped by distrun watch")
     window.type("q")
-    wait_until(window.ended)
+    window.finish()
     assert distrun.status(job)["exit_code"] == 137

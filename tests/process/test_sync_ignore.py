@@ -11,6 +11,7 @@ import pytest
 
 from distrun.sync import gitignore
 from distrun.sync.file_selection import FileSelection
+from harness.command import write_program
 from harness.requirements import missing
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason=str(missing(["git"])))
@@ -137,8 +138,7 @@ def test_without_an_answer_of_git_the_patterns_decide_and_it_is_said(
     programs, top = tmp_path / "bin", tmp_path / "top"
     programs.mkdir()
     if text:
-        (programs / "git").write_text(f"#!/bin/sh\nPATH={os.environ['PATH']}\n{text}\n")
-        (programs / "git").chmod(0o755)
+        write_program(programs / "git", f"#!/bin/sh\nPATH={os.environ['PATH']}\n{text}\n")
     monkeypatch.setenv("PATH", str(programs))
     for folder in (".git", "inner/.git"):
         (top / folder).mkdir(parents=True)

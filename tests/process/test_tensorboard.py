@@ -92,8 +92,7 @@ def test_without_it_the_job_runs_all_the_same(distrun: Distrun) -> None:
     env = with_hook(distrun, WITHOUT_IT)
     (distrun.cwd / "tensorboard").mkdir()  # a folder of logs is no package
     spec = distrun.write_spec("echo trained", workers=1, tensorboard={"logdir": "tensorboard"})
-    done = distrun("launch", spec, env=env)
-    assert done.returncode == 0
+    done = distrun.checked("launch", spec, env=env)
     assert done.stdout == "worker:0 | trained\n"
     assert "TensorBoard is not installed" in done.stderr
 

@@ -1,9 +1,13 @@
-"""Jobs on a pseudo-terminal: Ctrl-C, a closed window, a detached job."""
+"""Jobs on a pseudo-terminal: Ctrl-C, a closed window, `attach` from another one; lost signals."""
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
+import sys
+import termios
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,8 +31,7 @@ def test_ctrl_c_reaches_launch_alone_and_ends_gracefully(
     window = terminal("launch", distrun.write_spec(CLEANS_UP, timeouts={"grace": "1h"}))
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
     window.type(CTRL_C)
-    wait_until(window.ended, timeout=60)
-    assert window.process.returncode == 130
+    assert window.finish() == 130
     assert window.seen.count("cleaned up") == 2
     assert (tmp_path / "signals").read_text() == "TERM\nTERM\n"
     assert distrun.status()["state"] == "stopped"
@@ -52,8 +55,7 @@ def test_ctrl_c_while_it_starts_is_not_lost(
     window = terminal("launch", distrun.write_spec("exec sleep 600"))
     wait_until(lambda: list(distrun.home.glob(files)), timeout=30, what=f"{files} is there")
     window.type(CTRL_C)
-    wait_until(window.ended, timeout=60)
-    assert window.process.returncode == 130, window.seen
+    assert window.finish() == 130, window.seen
     assert "Traceback" not in window.seen
 
 
@@ -67,3 +69,107 @@ def test_an_interrupt_during_the_imports_shows_no_traceback(distrun: Distrun) ->
     done = subprocess.run([distrun.argv[0], "-c", code], capture_output=True, check=False)
     assert done.returncode == -signal.SIGINT
     assert done.stderr == b""
+
+
+QUESTION = "d leaves it running"
+
+
+def until(path: Path, end: str = "") -> str:
+    """A task that prints, and waits for a file."""
+    return (
+        f"echo begun $DISTRUN_TASK; while [ ! -e {path} ]; do sleep 0.05; done; "
+        f"echo went on $DISTRUN_TASK; {end}"
+    )
+
+
+@pytest.fixture
+def job(distrun: Distrun, tmp_path: Path) -> Iterator[str]:
+    """A job that runs until the file `go` is there."""
+    job_id = distrun.detached(until(tmp_path / "go"))
+    yield job_id
+    distrun("kill", job_id)
+
+
+def test_it_shows_what_was_printed_what_follows_and_the_result(
+    distrun: Distrun, terminal: OpenTerminal, tmp_path: Path
+) -> None:
+    job = distrun.detached(until(tmp_path / "go", "exit 3"))
+    windows = [terminal("attach", *args) for args in ([], [job, "-t", "worker:1"])]
+    for window in windows:
+        window.shows("begun worker:1", "tasks up")
+        wait_until(lambda: re.search(r"tasks up  [\d.]+ s  ", window.read()), timeout=30)  # noqa: B023
+    followed = distrun.start("logs", "-f", job, stdout=-3, stderr=-1, text=True)
+    (tmp_path / "go").touch()
+    for window in windows:
+        assert window.finish() == 3
+        assert f"job {job} failed" in window.seen
+    assert "worker:0 |" not in windows[1].text()
+    ended = distrun("attach")
+    _, told = followed.communicate(timeout=60)
+    assert (ended.returncode, followed.returncode) == (3, 0)
+    for text in (ended.stderr, told):
+        assert text.splitlines()[-1].startswith("distrun: exit code 3, worker:")
+
+
+def test_ctrl_c_asks_and_only_s_ends_the_job(
+    distrun: Distrun, job: str, terminal: OpenTerminal
+) -> None:
+    for key, code, goes_on in (("d", 0, True), ("s", 137, False)):
+        window = terminal("attach", job, columns=100)
+        window.shows("begun worker:0", "begun worker:1", "2/2 tasks up")
+        before = termios.tcgetattr(window.master)
+        window.type(CTRL_C)
+        window.shows(QUESTION)
+        window.type(key)
+        assert window.finish() == code
+        assert distrun.status()["running"] is goes_on
+        assert termios.tcgetattr(window.master) == before
+    assert "distrun attach" in window.seen.splitlines()[-1]
+
+
+def test_without_a_name_the_running_job_comes_before_a_newer_ended_one(
+    distrun: Distrun, job: str, tmp_path: Path
+) -> None:
+    distrun.launch("exit 0", workers=1, name="newer")
+    assert distrun.status()["job_id"] == job
+    assert "begun worker:0" in distrun.asked("logs")
+    for args in (["events"], ["report", "-o", "-"]):
+        assert job in distrun(*args).stdout
+    # The end of `attach` changes nothing, also where there is no keyboard to answer with.
+    with (tmp_path / "shown").open("wb") as file:
+        process = distrun.start("attach", stdin=-3, stdout=file, stderr=file)
+    wait_until(lambda: b"begun" in (tmp_path / "shown").read_bytes(), timeout=30)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+    (tmp_path / "go").touch()
+    wait_until(lambda: distrun.status(job)["state"] == "succeeded", timeout=30)
+    assert distrun.status()["name"] == "newer"
+
+
+PROGRAM = """
+import os, signal, sys, time, weakref
+from distrun.cli import signals
+
+signals.install()
+
+class Referent:
+    pass
+
+referent = Referent()
+number = signal.Signals[sys.argv[1]]
+reference = weakref.ref(referent, lambda _: os.kill(os.getpid(), number))
+try:
+    del referent
+    time.sleep(60)
+except signals.ENDED as error:
+    print("ended by", int(signals.signal_of(error)))
+"""
+
+
+def test_it_is_raised_again() -> None:
+    for name, number in (("SIGTERM", 15), ("SIGINT", 2)):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, name],
+            capture_output=True, text=True, timeout=50, check=False,
+        )  # fmt: skip
+        assert (done.stdout, done.stderr) == (f"ended by {number}\n", "")

@@ -1,18 +1,23 @@
-"""What tasks have used, while they run and once they have ended."""
+"""What tasks have used, how far they are, and what `ps` and `status` show of it."""
 
 from __future__ import annotations
 
 import json
 import os
-import shlex
+import re
+import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from distrun.job.usage import measure
-from harness.command import Distrun, recorded_events
+from harness.command import Distrun, python, recorded_events, write_program
+from harness.processes import survivors
+from harness.terminal import OpenTerminal
+from harness.values import not_none
 from harness.waiting import wait_until
 
 BUSY = """\
@@ -41,11 +46,6 @@ case "$1" in
     *) for pid in $(cat {folder}/pids-*); do echo "$pid, GPU-b, 512"; done ;;
 esac
 """
-
-
-def python(script: str) -> str:
-    """A shell script that becomes this Python with that script."""
-    return f"exec {shlex.quote(sys.executable)} -c {shlex.quote(script)}"
 
 
 def samples(distrun: Distrun) -> list[dict[str, Any]]:
@@ -89,8 +89,7 @@ def test_gpus_are_sampled_by_nvidia_smi(distrun: Distrun, monkeypatch: pytest.Mo
     """A stand-in for nvidia-smi: this machine has no GPU."""
     programs = distrun.cwd / "bin"
     programs.mkdir()
-    (programs / "nvidia-smi").write_text(NVIDIA_SMI.format(folder=distrun.cwd))
-    (programs / "nvidia-smi").chmod(0o755)
+    write_program(programs / "nvidia-smi", NVIDIA_SMI.format(folder=distrun.cwd))
     script = (
         "import os, time\n"
         "is_child = not os.fork()\n"
@@ -120,8 +119,7 @@ def test_memory_of_gpus_that_nvidia_smi_does_not_tell_is_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "nvidia-smi"
-    program.write_text(f"#!/bin/sh\necho '{os.getpid()}, GPU-b, [N/A]'")
-    program.chmod(0o755)
+    write_program(program, f"#!/bin/sh\necho '{os.getpid()}, GPU-b, [N/A]'")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     usage = measure([os.getpid()])[os.getpid()]
     assert usage.gpu_memory_bytes is None
@@ -136,3 +134,234 @@ def test_a_task_too_small_to_be_measured_has_an_unknown_peak(distrun: Distrun) -
     assert job["tasks"][0]["used"]["cpu_seconds"] > 0
     assert "unknown" in distrun.asked("status")
     assert "unknown" in distrun.asked("ps", "-a")
+
+
+REPORTS = """\
+import os, socket, sys, time
+speak = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+speak.sendto(b"STEP=120 EPOCH=3 LOSS=0.164", "\\0" + os.environ["DISTRUN_NOTIFY"][1:])
+exec(sys.argv[1])
+"""
+
+
+def launch(distrun: Distrun, name: str, then: str) -> str:
+    (distrun.cwd / "reports.py").write_text(REPORTS)
+    program = {"script": "reports.py", "args": [then]}
+    return distrun.detached("", workers=1, name=name, program=program)
+
+
+def test_which_jobs_are_listed_with_a_cause_in_a_word_and_the_last_metric(
+    distrun: Distrun, terminal: OpenTerminal
+) -> None:
+    good = launch(distrun, "good", "pass")
+    bad = launch(distrun, "bad", "import no_such_module")
+    distrun("wait", good, bad)
+
+    def has_reported() -> bool:
+        return "LOSS" in distrun.status()["tasks"][0]["progress"]
+
+    killed = launch(distrun, "killed", "time.sleep(600)")
+    wait_until(has_reported)
+    distrun("kill", killed)
+    lost = launch(distrun, "lost", "time.sleep(600)")
+    os.kill(distrun.status()["supervisor_pid"], signal.SIGKILL)
+    wait_until(lambda: not survivors(lost))
+    running = launch(distrun, "running", "time.sleep(600)")
+    wait_until(has_reported)
+    rows = {
+        each["job_id"]: each for each in json.loads(distrun.asked("ps", "-a", "--json"))["jobs"]
+    }
+    causes = {job_id: row["cause"] for job_id, row in rows.items()}
+    told = {bad: "import_error", killed: "kill", lost: "supervisor_died"}
+    assert causes == {good: None, **told, running: None}
+    for job_id in (good, bad, killed, running):
+        assert rows[job_id]["progress"]["LOSS"] == 0.164, job_id
+
+    def ids(*args: str) -> list[str]:
+        return str(distrun.asked("ps", "-q", *args)).split()
+
+    assert ids() == [running]
+    assert ids("-a") == [good, bad, killed, lost, running]
+    assert ids("-n", "2") == [lost, running]
+    assert ids("--failed") == [bad, lost]
+    assert ids("--failed", "-n", "1") == [lost]
+    assert distrun("ps", "-n", "0").returncode == 2
+    window = terminal("ps", "-a", columns=80)
+    window.finish()
+    lines = window.text().splitlines()
+    assert max(map(len, lines)) <= 80
+    [line] = [line for line in lines if line.startswith(bad)]
+    assert "import_error" in line
+    assert "epoch 3 step 120 loss 0.164" in line
+    distrun("kill")
+
+
+STEPS = (
+    "pause=0.1; test $DISTRUN_TASK = worker:1 && pause=0.4; i=0; "
+    "while [ ! -e {go} ]; do i=$((i+1)); echo step $i/9000 loss 0.$i; sleep $pause; done"
+)
+
+
+def test_status_and_ps_say_how_far_it_is_and_which_task_is_behind(
+    distrun: Distrun, tmp_path: Path
+) -> None:
+    script = STEPS.format(go=tmp_path / "go")
+    job = distrun.detached(script, workers=3)
+    wait_until(lambda: (distrun.status()["behind"] or "").startswith("worker:1"))
+    wait_until(lambda: distrun.status()["seconds_left"] is not None)
+    found = distrun.status()
+    assert found["seconds_left"] > 1
+    for task in found["tasks"]:
+        assert 0 < task["progress_at"] - task["started_at"] < 60
+        assert 0 < task["last_output_at"] - task["started_at"] < 60
+    text = distrun.asked("status")
+    assert "worker:1 is behind: step " in text
+    assert " left\n" in text
+    assert " s ago" in text
+    listed = distrun("ps")
+    assert " s ago" in listed.stdout
+    assert f"distrun: {job}: worker:1 is behind: step" in listed.stderr
+    (tmp_path / "go").touch()
+    assert distrun("wait", job).returncode == 0
+    ended = distrun.status(job)
+    assert (ended["behind"], ended["seconds_left"], ended["progress_at"]) == (None,) * 3
+    assert "ago" not in distrun.asked("status", job)
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "progress.md"
+
+
+def test_the_function_of_the_page_reports_and_does_nothing_elsewhere(
+    distrun: Distrun, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (code,) = re.findall(
+        "<!-- run by: tests/process/test_usage.py -->\n```python\n(.*?)```",
+        PAGE.read_text(),
+        re.DOTALL,
+    )
+    assert code.count("\n") == 5
+    report = f"import os, socket, time\n{code}"
+    call = not_none(re.search(r"report\(EPOCH=.*\)", report))[0]
+    (distrun.cwd / "speak.py").write_text(f"{report}\n{call}\n")
+    assert distrun.launch("", 1, program={"script": "speak.py"}).returncode == 0
+    values = {name: float(value) for name, value in re.findall(r"([A-Z]+)=([\d.]+)", call)}
+    assert progress(distrun) == values
+    assert len(values) == 6
+    exec(f"{report}\n{call}\n", {})
+    assert capfd.readouterr() == ("", "")
+
+
+BARS = """
+import os, socket, sys, time
+from pathlib import Path
+
+folder, task = Path.cwd(), os.environ["DISTRUN_TASK"]
+
+def show(text):
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+def keras(step, loss=0.5):
+    done = 20 * step // 500
+    show("\\b" * 60 + f"\\r\\x1b[1m{step:3}/500\\x1b[0m \\x1b[32m{'━' * done}\\x1b[0m\\x1b[37m"
+        f"{'━' * (20 - done)}\\x1b[0m \\x1b[1m9s\\x1b[0m 25ms/step"
+        f" - accuracy: 0.9500 - loss: {loss:.4f}")
+
+def tqdm(step, after="", loss="0.25"):
+    bar = ("#" * (step // 10)).ljust(10)
+    show(f"\\rtrain: {step:3}%|{bar}| {step}/100 [00:12<00:30, 40.0it/s, loss={loss}]{after}")
+
+def report(text):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        notify.sendto(text.encode(), "\\0" + os.environ["DISTRUN_NOTIFY"][1:])
+
+def wait_for(name):
+    while not (folder / name).exists():
+        time.sleep(0.02)
+"""
+
+
+@pytest.fixture
+def script(distrun: Distrun) -> Callable[..., Path]:
+    """Write a spec of tasks that run some Python; more keys as keywords."""
+
+    def write(body: str, workers: int = 1, **keys: Any) -> Path:
+        (distrun.cwd / "bars.py").write_text(BARS + body)
+        program = {"command": [sys.executable, "bars.py"]}
+        return distrun.write_spec("", workers=workers, program=program, **keys)
+
+    return write
+
+
+def progress(distrun: Distrun, number: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = distrun.status()["tasks"][number]["progress"]
+    return found
+
+
+def test_the_live_line_shows_a_bar_while_it_moves_and_the_output_one_line(
+    script: Callable[..., Path], terminal: OpenTerminal, distrun: Distrun
+) -> None:
+    body = """
+show("Epoch 2/3\\n")
+keras(10)
+keras(120)
+wait_for("go")
+keras(500, 0.25)
+show("\\n")
+tqdm(24)
+wait_for("on")
+tqdm(100, "\\n")
+"""
+    window = terminal("launch", script(body), columns=120)
+    wait_until(lambda: "epoch 2/3  step 120/500 24%  9.0 s left in epoch" in window.read())
+    assert "━" not in window.read()
+    assert "loss 0.5  accuracy 0.95" in window.read()
+    (distrun.cwd / "go").touch()
+    wait_until(lambda: "step 24/100 24%  30 s left in epoch  loss 0.25" in window.read())
+    (distrun.cwd / "on").touch()
+    assert window.finish() == 0
+    output = [line for line in window.text().splitlines() if " | " in line]
+    bars = [line.rpartition(" | ")[2] for line in output if "/500 " in line]
+    assert len(bars) == 1
+    assert bars[0].startswith("500/500 ━━━━━━━━━━━━━━━━━━━━ 9s 25ms/step")
+    assert sum("100%|##########| 100/100" in line for line in output) == 1
+    assert "24%|" not in window.text()
+    live = re.findall("\x1b\\[1m([^\n\x1b]*)\x1b\\[0m\r", window.seen)
+    assert max(map(len, live)) <= 119
+
+
+def test_what_a_task_reports_wins_and_all_of_it_is_shown_and_recorded(
+    script: Callable[..., Path], distrun: Distrun
+) -> None:
+    body = """
+tqdm(24)
+wait_for("metric")
+report("LOSS=0.75 F1=0.5 PHASE=warm-up NAN=nan")
+wait_for("step")
+report("STEP=7 STEPS=9")
+tqdm(25)
+wait_for("go")
+tqdm(26)
+report("STEP=8")
+os._exit(0)
+"""
+    distrun("launch", "-d", script(body))
+    wait_until(lambda: progress(distrun).get("STEP") == 24)
+    (distrun.cwd / "metric").touch()
+    wait_until(lambda: "F1" in progress(distrun))
+    reported = {"LOSS": 0.75, "F1": 0.5, "PHASE": "warm-up", "NAN": "nan"}
+    assert progress(distrun) == {"STEP": 24, "STEPS": 100, "ETA": 30, **reported}
+    (distrun.cwd / "step").touch()
+    reported |= {"STEP": 7, "STEPS": 9}
+    wait_until(lambda: progress(distrun) == reported)
+    shown = distrun.asked("status")
+    assert "step 7/9 77% loss 0.75 f1 0.5 phase warm-up nan nan" in shown
+    (distrun.cwd / "go").touch()
+    assert distrun("wait").returncode == 0
+    reported["STEP"] = 8
+    assert progress(distrun) == reported
+    assert isinstance(progress(distrun)["STEP"], int)
+    assert json.loads(distrun.asked("ps", "-a", "--json"))["jobs"][0]["progress"]["LOSS"] == 0.75
+    (told,) = (each for each in recorded_events(distrun) if each["event"] == "TaskReported")
+    assert (told["task"], told["values"]["STEP"]) == ("worker:0", 8)
+    assert "last reported step 8/9 88%" in distrun.asked("events")

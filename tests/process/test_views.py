@@ -1,15 +1,17 @@
-"""What `ps`, `status` and `launch` show on wide and narrow terminals and in pipes."""
+"""What `ps`, `status` and `launch` show, on terminals and in pipes, and what they leave out."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import re
+import shlex
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 from harness.command import Distrun
-from harness.terminal import OpenTerminal
+from harness.terminal import OpenTerminal, Terminal
 from harness.waiting import wait_until
 
 VALUES = "STEP=120 EPOCH=1 EPOCHS=1 LOSS=0.123456 EXAMPLES_PER_SEC=1800"
@@ -28,7 +30,7 @@ def test_status_shows_progress_and_fits_80_columns(
     wait_until(lambda: all(task["progress"] for task in distrun.status()["tasks"]))
     windows = {columns: terminal("status", columns=columns) for columns in (80, 160)}
     for columns, window in windows.items():
-        wait_until(window.ended)
+        window.finish()
         lines = window.text().splitlines()
         assert max(map(len, lines)) <= columns
         assert "2 running" in lines[0]
@@ -48,8 +50,7 @@ def test_many_tasks_and_a_long_name(distrun: Distrun, terminal: OpenTerminal) ->
     shown = {}
     for command, columns in (("ps", 80), ("ps", 40), ("status", 80)):
         window = terminal(command, columns=columns)
-        wait_until(window.ended)
-        assert window.process.returncode == 0
+        assert window.finish() == 0
         shown[command, columns] = window.text().splitlines()
         assert max(map(len, shown[command, columns])) <= columns
     assert "20/20" in "".join(shown["ps", 80])
@@ -72,8 +73,7 @@ def test_the_status_line_shows_progress_and_damages_no_output(
     assert window.seen.count("\x1b[J") == 1, "only of a folded line: tmux keeps each such screen"
     window.resize(200, 10)
     (distrun.cwd / "go").touch()
-    wait_until(window.ended)
-    assert window.process.returncode == 0
+    assert window.finish() == 0
     live = LIVE.findall(window.seen)
     assert live[-1] == "\r\x1b[K", "it is still there at the end"
     left = LIVE.sub("", window.seen).replace("\r\n", "\n")
@@ -109,12 +109,132 @@ def test_a_dumb_terminal_gets_no_colour_and_no_cursor_movement(
     others = [terminal("logs", "-f", term=next(terms))]
     wait_until(lambda: "red text" in others[0].read())
     (distrun.cwd / "go").touch()
-    wait_until(launch.ended)
-    assert launch.process.returncode == 3
+    assert launch.finish() == 3
     commands = ("ps -a", "status", "logs", "events", f"plan {spec}", f"doctor {spec}", "--help")
     others += [terminal(*command.split(), term=next(terms)) for command in commands]
     for window in (launch, *others):
-        wait_until(window.ended)
+        window.finish()
         assert window.seen
         assert "\x1b" not in window.seen
         assert "\r" not in window.seen.replace("\r\n", "")
+
+
+NOTICE = (
+    "I0000 00:00:1795374482.521530    3742 cudart_stub.cc:31] Could not find cuda drivers on your "
+    "machine, GPU will not be used."
+)
+INITIALIZE = (
+    "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR"
+)
+
+
+def failing(script: str, code: int = 3) -> str:
+    """Let worker:1 run the script and fail once worker:0 is up."""
+    return (
+        f"test $DISTRUN_TASK = worker:0 && {{ touch up; exec sleep 600; }}\n"
+        f"until test -e up; do sleep 0.02; done\n{script}\nexit {code}"
+    )
+
+
+def printing(*lines: str) -> str:
+    return "".join(f"echo '{line}'\n" for line in lines)
+
+
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "/home/user/train.py", line 3, in <module>
+    modle.fit()
+NameError: name "modle" is not defined
+"""
+
+
+def test_a_failure_shows_its_traceback_once(distrun: Distrun, terminal: OpenTerminal) -> None:
+    script = failing(f"cat <<'E'\n{TRACEBACK}E", 1)
+    window = terminal("launch", distrun.write_spec(script), columns=80)
+    window.finish()
+    shown = window.text()
+    assert shown.count("Traceback (most recent call last)") == shown.count("modle.fit()") == 1
+    assert shown.count('NameError: name "modle" is not defined') == 2, "in the log, and the cause"
+    labels = re.findall(r"^  (\w+(?: \w+)*)  ", shown[shown.index("\njob job-") :], re.MULTILINE)
+    assert labels == ["cause", "evidence", "try", "also stopped", "logs"]
+
+
+def test_without_the_output_the_report_has_the_traceback(distrun: Distrun) -> None:
+    done = distrun("launch", distrun.write_spec(failing(f"echo old\ncat <<'E'\n{TRACEBACK}E", 1)))
+    report = done.stderr
+    assert report.count("Traceback (most recent call last)") == 1
+    assert "| old" not in report, "the traceback is enough"
+    chosen = distrun("launch", distrun.write_spec(failing("echo no data")), "-t", "worker:0")
+    assert chosen.stdout == ""
+    assert "its log, line 1: no data\n" in chosen.stderr
+    assert distrun("launch", distrun.write_spec("exit 0"), "-t", "worker:3").returncode == 2
+
+
+def test_start_up_lines_are_left_out_and_counted(terminal: OpenTerminal, distrun: Distrun) -> None:
+    spec = distrun.write_spec(printing("first", NOTICE, f"my own: {NOTICE}", INITIALIZE, NOTICE), 1)
+    window = terminal("launch", spec, columns=200)
+    window.finish()
+    lines = [line.rpartition("\x1b[K")[2] for line in window.text().splitlines()]
+    kept = ["worker:0 | first", f"worker:0 | my own: {NOTICE}"]
+    assert [line for line in lines if " | " in line] == kept
+    assert lines[-1].endswith(" · 3 start-up lines left out (see --all-output)")
+    counted = "distrun: 3 start-up lines left out (see --all-output)\n"
+    for words, said in (("logs", counted), ("logs -n 2", "")):
+        done = distrun(*words.split())
+        assert (done.stdout.splitlines(), done.stderr) == (kept, said)
+    assert distrun("logs", "-f").stderr.endswith(f" · {counted.removeprefix('distrun: ')}")
+    for option in ("--all-output", "--raw", "--json", "--grep=."):
+        done = distrun("logs", option)
+        assert (done.stdout.count("cudart_stub.cc"), done.stderr) == (3, ""), option
+    assert distrun("logs", "--all-output", "-n", "1").stdout == f"worker:0 | {NOTICE}\n"
+    whole = distrun("launch", "--all-output", distrun.write_spec(printing(NOTICE)))
+    assert f"worker:0 | {NOTICE}\n" in whole.stdout
+    assert "left out" not in whole.stderr
+    assert distrun("logs").stderr.endswith("; worker:0, worker:1 printed nothing else\n")
+
+
+def test_equal_lines_are_shown_once_on_a_terminal(terminal: OpenTerminal, distrun: Distrun) -> None:
+    # On a busy machine, a task may be late once, but not each time.
+    script = (
+        "for n in 1 2 3 4 5 6 7 8; do touch up-$DISTRUN_TASK-$n\n"
+        "until test -e up-worker:0-$n -a -e up-worker:1-$n; do sleep 0.01; done\n"
+        "echo same $n; done; echo own $DISTRUN_TASK; echo last"
+    )
+    spec = distrun.write_spec(script)
+    window = terminal("launch", spec, columns=80)
+    window.finish()
+    lines = [line.rpartition("\x1b[K")[2] for line in window.text().splitlines() if " | " in line]
+    for number in range(1, 9):
+        joined = lines.count(f"worker:* | same {number} (2 tasks)")
+        assert 2 * joined + sum(line.endswith(f" | same {number}") for line in lines) == 2
+    assert any(line.startswith("worker:* | same ") for line in lines)
+    assert {"worker:0 | own worker:0", "worker:1 | own worker:1"} <= set(lines)
+    piped = distrun("launch", spec).stdout
+    assert (piped.count("| same 5\n"), "tasks)" in piped) == (2, False)
+
+
+def test_it_is_on_stderr_while_the_output_goes_elsewhere(
+    distrun: Distrun, reporting: Callable[..., Path]
+) -> None:
+    launch = shlex.join([*distrun.argv, "launch", str(reporting("STEP=20 STEPS=40"))])
+    window = Terminal(["sh", "-c", f"exec {launch} >output"], str(distrun.cwd), 80, 24)
+    wait_until(lambda: "2/2 tasks up  step 20/40 50%" in window.text())
+    (distrun.cwd / "go").touch()
+    assert window.finish() == 0
+    output = (distrun.cwd / "output").read_text()
+    assert sorted(output.splitlines()) == [f"worker:{n} | reported" for n in (0, 1)]
+    assert " succeeded in " in window.text().splitlines()[-1]
+    assert "reported" not in window.seen
+    assert "\x1b[K" in window.seen
+    window.close()
+
+
+def test_it_says_when_sigkill_is_due(distrun: Distrun, terminal: OpenTerminal) -> None:
+    stubborn = "trap '' TERM; echo ready $DISTRUN_TASK; while :; do sleep 0.1; done"
+    window = terminal("launch", distrun.write_spec(stubborn, timeouts={"grace": "60s"}), columns=80)
+    wait_until(lambda: window.read().count("ready") == 2)
+    os.kill(window.process.pid, signal.SIGINT)
+    due = re.compile(r"stopping, SIGKILL in [1-6]\d s  \d/2 tasks up")
+    wait_until(lambda: due.search(window.text()))
+    window.type("\x03")
+    assert window.finish() == 130

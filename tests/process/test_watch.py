@@ -26,14 +26,9 @@ raise SystemExit(3)
 QUESTION = "y stops it"
 
 
-def shows(window: Terminal, *texts: str) -> None:
-    wait_until(lambda: all(text in window.text() for text in texts), what=str(texts))
-
-
 def leaves(window: Terminal, code: int) -> None:
     """It ends with this exit code, and the terminal is as it was before."""
-    wait_until(window.ended)
-    assert window.process.returncode == code
+    assert window.finish() == code
     assert window.seen.rfind("\x1b[?1049l") > window.seen.rfind("\x1b[?1049h"), "the screen before"
     assert window.seen.rfind("\x1b[?25h") > window.seen.rfind("\x1b[?25l"), "the cursor"
     assert termios.tcgetattr(window.master)[3] & termios.ECHO
@@ -46,24 +41,24 @@ def test_tasks_the_log_and_the_stacks_of_the_chosen_one(
     (distrun.cwd / "held.py").write_text(HELD)
     job = distrun.detached(f"exec {sys.executable} held.py", workers=6)
     window = terminal("watch", job, columns=60, rows=14)
-    shows(window, job, "TASK", "STATE", "MEM", "worker:0", "log of worker:0", "begun worker:0")
+    window.shows(job, "TASK", "STATE", "MEM", "worker:0", "log of worker:0", "begun worker:0")
     window.type("\x1b[B")  # down
-    shows(window, "log of worker:1", "begun worker:1")
+    window.shows("log of worker:1", "begun worker:1")
     window.type("/:5\r")
-    shows(window, "log of worker:5", "begun worker:5", "Show all")
+    window.shows("log of worker:5", "begun worker:5", "Show all")
     wait_until(lambda: re.search(r"worker:5 +running", window.text()), what="whole cells")
     window.type("s")
-    shows(window, "where worker:5 stands", "held.py:4")
+    window.shows("where worker:5 stands", "held.py:4")
     window.type("l")
     wait_until(lambda: window.text().count("log of worker:5") > 1)
     window.type("\x1b")
     window.resize(60, 12)
     window.process.send_signal(signal.SIGWINCH)
     (distrun.cwd / "go").touch()  # it ends while it is watched
-    shows(window, "went on", "failed", "exit code 3")
+    window.shows("went on", "failed", "exit code 3")
     for key, answer in (("k", "the job has ended"), ("s", "nothing of it runs")):
         window.type(key)
-        shows(window, answer)
+        window.shows(answer)
     window.process.send_signal(signal.SIGTERM)
     leaves(window, 143)
 
@@ -71,9 +66,9 @@ def test_tasks_the_log_and_the_stacks_of_the_chosen_one(
 def test_stop_asks_first(distrun: Distrun, terminal: OpenTerminal) -> None:
     job = distrun.detached("echo begun $DISTRUN_TASK; exec sleep 600")
     window = terminal("watch", columns=80)
-    shows(window, "begun worker:0")
+    window.shows("begun worker:0")
     window.type("k")
-    shows(window, QUESTION)
+    window.shows(QUESTION)
     window.type("n")
 
     def is_answered() -> bool:
@@ -91,7 +86,7 @@ def test_stop_asks_first(distrun: Distrun, terminal: OpenTerminal) -> None:
     wait_until(asks_again, interval=0.3)
     assert distrun.status(job)["state"] == "running"
     window.type("y")
-    shows(window, "stopped by distrun watch")
+    window.shows("stopped by distrun watch")
     window.type("\x03")
     leaves(window, 0)
     assert distrun.status(job)["exit_code"] == 137
@@ -100,15 +95,12 @@ def test_stop_asks_first(distrun: Distrun, terminal: OpenTerminal) -> None:
 def test_an_ended_job_and_what_needs_a_terminal(distrun: Distrun, terminal: OpenTerminal) -> None:
     distrun.launch("echo hello; exit 5")
     for words in (("watch",), ("status", "-w")):
-        done = distrun(*words)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert "distrun status " in done.stderr
+        assert "distrun status " in distrun.told(2, *words)
     assert distrun("watch", "none-such").returncode == 2
     dumb = terminal("watch", columns=80, term="dumb")
-    wait_until(dumb.ended)
-    assert dumb.process.returncode == 2
+    assert dumb.finish() == 2
     window = terminal("status", "-w", columns=80)
-    shows(window, "failed", "exit code 5", "hello")
+    window.shows("failed", "exit code 5", "hello")
     assert distrun("clean", "--all").returncode == 0  # its record is removed while it is shown
     window.type("s")
     window.type("q")

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+from pathlib import Path
 
 from harness.command import Distrun, recorded_events
+from harness.requirements import need_tensorflow
 from harness.slurm import Cluster
 from harness.slurm_fixtures import InAllocation, WriteSlurmSpec
 from harness.waiting import wait_until
@@ -61,9 +66,8 @@ def test_run_with_auto_takes_all_nodes(in_allocation: InAllocation, distrun: Dis
 def test_outside_of_an_allocation_the_error_names_submit(
     slurm: Cluster, distrun: Distrun, slurm_spec: WriteSlurmSpec
 ) -> None:
-    launched = distrun("launch", slurm_spec("true"))
-    assert launched.returncode == 65
-    assert "this is no Slurm allocation; queue the job with `distrun submit`" in launched.stderr
+    launched = distrun.told(65, "launch", slurm_spec("true"))
+    assert "this is no Slurm allocation; queue the job with `distrun submit`" in launched
     assert distrun("run", "-n", "auto", "true").returncode == 65
 
 
@@ -71,7 +75,7 @@ def wait_for_starts(distrun: Distrun, count: int) -> None:
     """Until so many attempts of tasks have started in all."""
 
     def are_started() -> bool:
-        events = distrun.asked("events", "--json")
+        events = distrun("events", "--json").stdout
         return str(events).count('"TaskStarted"') >= count
 
     wait_until(are_started, what=f"{count} starts")
@@ -102,3 +106,43 @@ def test_daemons_of_slurm_that_die_cost_nothing_and_a_spare_takes_over_for_a_nod
     assert launch.returncode == 0, said
     assert out.count("through") == 2
     assert "h2 is lost: no sign of life for 10 s" in distrun.asked("events")
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "slurm.md"
+# Python without the program: tests/e2e trains it.
+STARTS = """\
+import os, sys
+if sys.orig_argv[1].endswith("mnist/main.py"):
+    print(f"on {os.environ['SLURMD_NODENAME']}:", *sys.orig_argv[2:], flush=True)
+    os._exit(0)
+"""
+
+
+def test_three_commands_lead_to_two_workers_on_two_nodes(slurm: Cluster, distrun: Distrun) -> None:
+    need_tensorflow()  # which the nodes are asked for
+    found = re.search(r"<!-- run by: tests/slurm/test_allocation.py -->\n```sh\n(.*?)```", *(
+        PAGE.read_text(), re.DOTALL
+    ))  # fmt: skip
+    assert found is not None
+    assert len(found[1].splitlines()) == 3
+    folder = distrun.write_tool()
+    (folder / "sitecustomize.py").write_text(STARTS)
+    paths = {name: f"{folder}{os.pathsep}{os.environ[name]}" for name in ("PATH", "PYTHONPATH")}
+    done = subprocess.run(
+        ["bash", "-euc", found[1]],
+        cwd=distrun.cwd,
+        env={**os.environ, **paths},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    arguments = "--epochs 3 --dataset synthetic --epochs 1 --steps-per-epoch 20"
+    assert f"worker:1 | on h2: {arguments}" in done.stdout.splitlines()
+    job_id = re.search(r"^mnist-\w+$", done.stdout, re.MULTILINE)
+    assert job_id is not None
+    job = distrun.status(job_id[0])
+    assert job["state"] == "succeeded"
+    assert [task["host"] for task in job["tasks"]] == ["h1", "h2"]

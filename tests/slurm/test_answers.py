@@ -16,6 +16,7 @@ from distrun.agent.protocol import Code
 from distrun.job.folder import BatchJob, JobFolder
 from distrun.job.scheduler import MissingCommandError, SchedulerError
 from distrun.slurm import allocation, batch_job, commands, step_end
+from harness.command import write_program
 from harness.values import not_none
 
 Provide = Callable[[str, str], None]
@@ -30,8 +31,7 @@ def provide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Provide:
 
     def write(name: str, script: str) -> None:
         program = tmp_path / name
-        program.write_text(f"#!/bin/sh\nPATH=/usr/bin:/bin\n{script}\n")
-        program.chmod(0o755)
+        write_program(program, f"#!/bin/sh\nPATH=/usr/bin:/bin\n{script}\n")
 
     return write
 

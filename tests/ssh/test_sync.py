@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.command import Distrun
+from harness.command import Distrun, write_program
 from harness.host_fixtures import Ssh
 from harness.network import Host
 from harness.preloaded import PreloadedPython
@@ -45,8 +45,7 @@ def write_job(folder: Path) -> None:
     (folder / "train.py").write_text(TRAIN)
     (folder / "pkg" / "__init__.py").touch()
     (folder / "pkg" / "deep.py").write_text("word = 'one'")
-    (folder / "run.sh").write_text("#!/bin/sh\necho it runs\n")
-    (folder / "run.sh").chmod(0o755)
+    write_program(folder / "run.sh", "#!/bin/sh\necho it runs\n")
     (folder / "link").symlink_to("pkg/deep.py")
     (folder / "empty").touch()
     (folder / "a'b\n$(x)").write_text("odd")

@@ -1,17 +1,33 @@
-"""How the agent executes a program, and what it says where it cannot."""
+"""How the agent executes a program, what it says where it cannot, and what comes of a task."""
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import struct
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from distrun.agent import protocol
+from distrun.agent.loop import Loop
+from distrun.agent.probe.forked_call import ForkedCall
+from distrun.agent.protocol import Code
+from distrun.agent.protocol.causes import CauseError
+from distrun.supervisor.hosts import local
+from distrun.supervisor.hosts.reach import Login, Purpose
+from distrun.supervisor.hosts.ssh import open_connection
 from distrun.words.causes import cause_text
-from harness.agents import Host, MakeHost, script
+from harness.agents import TIMEOUT, Host, MakeHost, script, with_stub
+from harness.requirements import AS_ROOT, skip
+from harness.waiting import wait_until
 
 
 def refusal(host: Host, *argv: str, **options: Any) -> str:
@@ -107,3 +123,124 @@ def test_a_task_starts_with_nothing_of_the_agents(
     assert int(shown["umask"], 8) == umask
     assert shown["session"] == "True"
     assert shown["descriptors"] == "['0', '1', '2', '3']", "3 is the listing's"
+
+
+# An agent that can make no process while there is a file `full` beside it.
+FULL = """\
+import errno, os, sys
+sys.path.insert(0, sys.argv.pop(1))
+forked = os.fork
+def fork():
+    if os.path.exists({full!r}):
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    return forked()
+os.fork = fork
+from {{module}} import main
+main()
+"""
+
+
+def connect_by_fork(_: Loop) -> None:
+    local.become_supervisor()
+    local.LocalReach().open("job-a", Login(Purpose.AGENT))
+
+
+CASES: dict[str, Callable[[Loop], object]] = {
+    "a call in a child": lambda loop: ForkedCall(loop, protocol.Report, 0.0, print),
+    "the agent": connect_by_fork,
+    "an ssh client": lambda _: open_connection(["no-such-ssh"], "job-a", Code.SSH_NOT_STARTED),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_nothing_stays_open(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fork() -> NoReturn:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "fork", fork)
+    monkeypatch.setattr(local, "_inherited_limit", None)
+    before = descriptors("self")
+    for _ in range(2):
+        with closing(Loop()) as loop, suppress(OSError, CauseError):
+            CASES[case](loop)
+    assert descriptors("self") == before
+
+
+def test_an_agent_that_can_start_nothing_keeps_nothing_open(
+    make_host: MakeHost, tmp_path: Path
+) -> None:
+    full = tmp_path / "full"
+    stub = FULL.format(full=str(full))
+    host = make_host(changed=partial(with_stub, stub))
+    notify = {"notify": True}
+    host.run("worker:0", "true", **notify)
+    host.expect(protocol.TaskEnded)
+    full.touch()
+    argv = script(tmp_path, "program.py", "")
+    before = pipes(host.pid)
+    for _ in range(2):
+        host.start("worker:0", *argv, **notify)
+        assert host.expect(protocol.TaskNotStarted).cause.errno == errno.EAGAIN
+    assert pipes(host.pid) == before
+    full.unlink()
+    host.run("worker:0", "true", **notify)  # and it goes on once there is room
+    host.expect(protocol.TaskEnded)
+
+
+def pipes(pid: int) -> list[str]:
+    """Its pipes and sockets: the files of logs are opened and closed as they are needed."""
+    return [each for each in descriptors(pid) if ": pipe" in each or ": socket" in each]
+
+
+def descriptors(pid: int | str) -> list[str]:
+    """What a process has open, without what is closed by the time that it is looked at."""
+    found = []
+    for each in sorted(os.listdir(f"/proc/{pid}/fd")):
+        with suppress(FileNotFoundError):
+            found.append(f"{each}: {os.readlink(f'/proc/{pid}/fd/{each}')}")
+    return found
+
+
+def test_a_log_is_appended_to_and_its_index_says_when(any_host: Host) -> None:
+    before = time.time()
+    any_host.run("worker:0", "sh", "-c", "echo one; echo two >&2")
+    any_host.expect(protocol.TaskEnded)
+    any_host.run("worker:0", "sh", "-c", "printf three", attempt=1)
+    any_host.expect(protocol.TaskEnded)
+    assert any_host.log("worker:0") == b"one\ntwo\nthree"
+    raw = (any_host.folder / "worker-0.idx").read_bytes()
+    records = list(struct.iter_unpack("<dQ", raw))
+    assert records[-1][1] == 13
+    assert [size for _, size in records] == sorted({size for _, size in records})
+    assert all(before <= at <= time.time() for at, _ in records)
+
+
+def test_logs_are_indexed_without_inotify_too(make_host: MakeHost) -> None:
+    if subprocess.run(["unshare", "-Ur", "true"], check=False).returncode:
+        skip("user namespaces cannot be made here", AS_ROOT)
+    setting = 'echo 0 > /proc/sys/user/max_inotify_watches && exec "$@"'
+
+    unshare = ["unshare", "-Ur", "sh", "-c", setting, "sh"]
+    host = make_host(changed=lambda command: [*unshare, *command])
+    host.run("worker:0", "sh", "-c", "echo ready; exec sleep 60")
+    index = host.folder / "worker-0.idx"
+    wait_until(lambda: index.stat().st_size > 0, timeout=TIMEOUT)
+
+
+NOTIFY = """
+import os, socket, sys, time
+address = "\\0" + os.environ["DISTRUN_NOTIFY"][1:]
+with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+    for step in range(int(sys.argv[1])):
+        sender.sendto(b"STEP=%d LOSS=0.5" % step, address)
+"""
+
+
+def test_progress_is_passed_on_and_the_last_of_it_never_lost(
+    any_host: Host, tmp_path: Path
+) -> None:
+    any_host.run("worker:0", *script(tmp_path, "notify.py", NOTIFY), "50")
+    any_host.expect(protocol.TaskEnded)
+    told = any_host.all(protocol.Progress)
+    assert told[-1].values == {"STEP": "49", "LOSS": "0.5"}
+    assert any_host.said.index(told[-1]) < any_host.said.index(any_host.all(protocol.TaskEnded)[0])

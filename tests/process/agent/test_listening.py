@@ -1,7 +1,8 @@
-"""What the agent reports of the ports that tasks listen on, and of their processor time."""
+"""Ports of tasks: which the agent holds, where they listen; and their processor time."""
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import sys
@@ -10,7 +11,9 @@ from collections.abc import Callable
 import pytest
 
 from distrun.agent import protocol
-from harness.agents import Host
+from distrun.words.causes import cause_text
+from harness import strangers
+from harness.agents import TIMEOUT, Host, MakeHost
 from harness.strangers import Stranger
 from harness.waiting import wait_until
 
@@ -120,3 +123,149 @@ def test_no_stranger_can_listen_beside_a_task(host: Host) -> None:
     with Stranger(try_to_bind) as stranger:
         assert stranger.report() == "refused"
     assert host.all(protocol.Fault) == []
+
+
+def bind(port: int, family: int, *options: int, v6only: bool = False) -> socket.socket:
+    taker = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        for option in options:
+            taker.setsockopt(socket.SOL_SOCKET, option, 1)
+        if family == socket.AF_INET6:
+            taker.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, v6only)
+        taker.bind(("::" if family == socket.AF_INET6 else "0.0.0.0", port))
+        taker.listen()
+    except OSError:
+        taker.close()
+        raise
+    return taker
+
+
+def test_a_held_port_cannot_be_taken(any_host: Host) -> None:
+    any_host.send(protocol.HoldPorts(2, []))
+    ports = any_host.expect(protocol.PortsHeld).chosen
+    assert len(set(ports)) == 2
+    for port in ports:
+        for family, v6only in (
+            (socket.AF_INET, False),
+            (socket.AF_INET6, False),
+            (socket.AF_INET6, True),
+        ):
+            for options in ((), (socket.SO_REUSEADDR,)):
+                with pytest.raises(OSError, match="in use"):
+                    bind(port, family, *options, v6only=v6only).close()
+    # A task that shares it is reached on it.
+    for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
+        with bind(ports[0], family, socket.SO_REUSEPORT) as server:
+            for _ in range(20):
+                socket.create_connection((address, ports[0]), timeout=TIMEOUT).close()
+                server.accept()[0].close()
+
+
+def test_a_wanted_port_with_a_stale_server_is_refused_and_named(host: Host) -> None:
+    with bind(0, socket.AF_INET6, socket.SO_REUSEPORT) as stale:
+        with bind(0, socket.AF_INET6, socket.SO_REUSEPORT) as gone:
+            ports = [each.getsockname()[1] for each in (gone, stale)]
+        host.send(protocol.HoldPorts(0, ports))
+        refused = host.expect(protocol.PortsRefused)
+    (cause,) = refused.causes
+    assert (cause.port, cause.pid) == (ports[1], os.getpid())
+    host.send(protocol.HoldPorts(0, ports))
+    assert host.expect(protocol.PortsHeld).wanted == ports, "both can be had with the server gone"
+
+
+def test_a_port_is_held_by_one_agent_only_and_free_after_it(make_host: MakeHost) -> None:
+    first, second = make_host(), make_host()
+    first.send(protocol.HoldPorts(1, []))
+    ports = first.expect(protocol.PortsHeld).chosen
+    second.send(protocol.HoldPorts(1, ports))  # all or none
+    (cause,) = second.expect(protocol.PortsRefused).causes
+    assert cause == protocol.Cause(protocol.Code.PORT_HELD_BY_JOB, port=ports[0])
+    first.send(protocol.Shutdown())
+    first.expect_end()
+    second.send(protocol.HoldPorts(0, ports))
+    assert second.expect(protocol.PortsHeld).wanted == ports
+
+
+def test_ports_come_from_the_range_that_is_asked_for(make_host: MakeHost) -> None:
+    host, other = make_host(), make_host()
+    host.send(protocol.HoldPorts(2, []))
+    first, last = sorted(host.expect(protocol.PortsHeld).chosen)
+    other.send(protocol.HoldPorts(1, [], first, last))
+    answer = other.expect(protocol.PortsHeld if last - first > 1 else protocol.PortsRefused)
+    if isinstance(answer, protocol.PortsHeld):
+        assert first < answer.chosen[0] < last
+    other.send(protocol.HoldPorts(1, [], first, first))
+    (cause,) = other.expect(protocol.PortsRefused).causes
+    assert f"from {first} to {first}" in cause_text(cause)
+
+
+def test_a_stranger_who_takes_the_name_of_a_port_is_named(make_host: MakeHost) -> None:
+    host = make_host()
+    host.send(protocol.HoldPorts(1, []))
+    ports = host.expect(protocol.PortsHeld).chosen
+    host.send(protocol.Shutdown())
+    host.expect_end()
+    name = f"\0distrun-port-{os.geteuid()}-{ports[0]}"
+
+    def take_the_name(report: Callable[[str], None]) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as taken:
+            taken.bind(name)
+            report("bound")
+            signal.pause()
+
+    with Stranger(take_the_name) as stranger:
+        assert stranger.report() == "bound"
+        other = make_host()
+        other.send(protocol.HoldPorts(0, ports))
+        (cause,) = other.expect(protocol.PortsRefused).causes
+        assert (cause.code, cause.count) == (protocol.Code.PORT_NAME_TAKEN, strangers.UID)
+    other.send(protocol.HoldPorts(0, ports))
+    assert other.expect(protocol.PortsHeld).wanted == ports
+
+
+def test_an_unbound_port_is_held_again_after_the_attempt(host: Host) -> None:
+    """Also if the program has closed a connection, which stays in TIME_WAIT for a minute."""
+    host.send(protocol.HoldPorts(1, []))
+    (port,) = host.expect(protocol.PortsHeld).chosen
+    for attempt in range(2):
+        program = [sys.executable, "-c", SERVES, str(port)]
+        host.run("store:0", *program, port=port, binds_port=True, attempt=attempt)
+        wait_until(lambda: _is_served(port))
+        host.expect(protocol.TaskEnded, "store:0")
+        for family in (socket.AF_INET, socket.AF_INET6):
+            for options in ((), (socket.SO_REUSEADDR,)):
+                with pytest.raises(OSError, match="in use"):
+                    bind(port, family, *options).close()
+
+        def listen(report: Callable[[str], None]) -> None:
+            try:
+                bind(port, socket.AF_INET, socket.SO_REUSEPORT).close()
+            except OSError:
+                report("refused")
+            else:
+                report("taken")
+
+        with Stranger(listen) as stranger:
+            assert stranger.report() == "refused"
+    host.start("store:1", "/missing", port=port, binds_port=True)
+    host.expect(protocol.TaskNotStarted)
+    with pytest.raises(OSError, match="in use"):
+        bind(port, socket.AF_INET).close()
+
+
+def _is_served(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT) as client:
+            return client.recv(1) == b""
+    except OSError:
+        return False
+
+
+SERVES = """
+import socket, sys
+server = socket.socket()
+server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+server.bind(("", int(sys.argv[1])))
+server.listen()
+server.accept()[0].close()
+"""

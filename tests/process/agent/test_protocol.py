@@ -1,4 +1,4 @@
-"""What the agent says of itself, and how it keeps to the protocol."""
+"""What the agent says of itself, how it keeps to the protocol, and for what it does not wait."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import contextlib
 import os
 import socket
 import subprocess
+from pathlib import Path
 
 import psutil
+import pytest
 
 from distrun.agent import protocol
+from distrun.agent.linux import facts
 from distrun.agent.protocol.channel import encode
-from harness.agents import TIMEOUT, Host, MakeHost
+from harness.agents import TIMEOUT, Host, MakeHost, children_of
+from harness.command import write_program
+from harness.processes import alive
 from harness.pythons import python38
 from harness.requirements import skip
 from harness.waiting import wait_until
@@ -82,3 +87,47 @@ def test_it_costs_nothing_while_its_tasks_sleep(host: Host) -> None:
         return (after.user + after.system) - (before.user + before.system)
 
     wait_until(lambda: used_in_two_seconds() <= 0.02, TIMEOUT)
+
+
+NVIDIA_SMI = """#!/bin/sh
+read -r _ < {gate}
+printf '0\\n1\\n'
+"""
+
+
+@pytest.fixture
+def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pipe that lets nvidia-smi answer."""
+    path, program = tmp_path / "gate", tmp_path / "programs" / "nvidia-smi"
+    os.mkfifo(path)
+    program.parent.mkdir()
+    write_program(program, NVIDIA_SMI.format(gate=path))
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    return path
+
+
+@pytest.fixture
+def asked_host(gate: Path, make_host: MakeHost) -> Host:
+    """An agent that waits for nvidia-smi."""
+    host = make_host(configured=False)
+    host.send(protocol.Configure(protocol.PROTOCOL, host.job_id, str(host.folder), 0.0))
+    return host
+
+
+def test_orders_are_executed_while_nvidia_smi_runs(gate: Path, asked_host: Host) -> None:
+    asked_host.send(protocol.HoldPorts(free=1, wanted=[]))
+    assert len(asked_host.expect(protocol.PortsHeld).chosen) == 1
+    assert not asked_host.all(protocol.Hello)
+    gate.write_text("go on\n")
+    assert asked_host.expect(protocol.Hello).gpus == [0, 1]
+
+
+def test_an_nvidia_smi_that_hangs_ends_with_its_agent(asked_host: Host) -> None:
+    def family() -> list[psutil.Process]:
+        found = children_of(asked_host.guard)
+        return found if any("nvidia-smi" in " ".join(each.cmdline()) for each in found) else []
+
+    started = wait_until(family, timeout=TIMEOUT)
+    asked_host.hang_up()
+    # Sooner than nvidia-smi is given up.
+    wait_until(lambda: not any(map(alive, started)), timeout=facts.NVIDIA_SMI_SECONDS / 2)

@@ -1,4 +1,6 @@
-"""The job in one process: it trains, saves and resumes."""
+"""The job in one process and on two workers: it trains, saves, resumes, and tells what ends it."""
+
+from __future__ import annotations
 
 import signal
 from pathlib import Path
@@ -6,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from harness.interrupted_saves import interrupted_saves
-from harness.training import Alone, notified
+from harness.requirements import skip
+from harness.training import Alone, Workers, notified
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 SMALL = ("--model", "cnn")
 """Its checkpoints are a twentieth of the default model's."""
 
@@ -114,3 +117,38 @@ def test_what_the_machine_cannot_do_is_one_line(
         assert job.finish() == (69 if "TPU" in says else 2)
     assert says in job.lines[-1]
     assert "Traceback" not in job.output
+
+
+def test_a_dead_peer_is_one_line_and_no_traceback(workers: Workers, small_mnist: Path) -> None:
+    with workers(2, "--data-dir", str(small_mnist), "--steps-per-epoch", "100000") as pair:
+        pair[0].wait_for("images a step")
+        pair[1].wait_for("images a step")
+        pair[1].send(signal.SIGKILL)
+        pair[0].wait_for(r"error: worker:0 lost its cluster")
+        assert pair[0].finish() == 1
+    assert "Traceback" not in pair[0].output
+
+
+def test_workers_of_different_runs_do_not_train_together(
+    workers: Workers, small_mnist: Path, tmp_path: Path
+) -> None:
+    different = [["--seed", "1"], ["--seed", "2", "--model", "cnn"]]
+    with workers(2, "--data-dir", str(small_mnist), each=different) as pair:
+        for process in pair:
+            process.wait_for(r"the workers differ in model, seed:")
+            assert process.finish() == 65
+
+
+FOLDER = Path("/usr/share/datasets/fashion-mnist")
+
+
+def test_an_epoch_of_the_real_images(alone: Alone) -> None:
+    if not FOLDER.is_dir():
+        skip("Fashion-MNIST is not installed", "apt-get install dataset-fashion-mnist")
+    with alone(
+        "--dataset", "fashion_mnist", "--data-dir", str(FOLDER), "--model", "cnn",
+        "--optimizer", "adam", "--epochs", "1", "--steps-per-epoch", "60",
+    ) as job:  # fmt: skip
+        assert job.finish() == 0
+    assert f"fashion_mnist from {FOLDER}, 60,000 + 10,000 images" in job.output
+    assert job.epochs[0]["test_accuracy"] > 0.6
