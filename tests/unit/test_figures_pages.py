@@ -1,7 +1,5 @@
 """docs/results.md and docs/benchmarks.md are what benchmarks/ writes of the figures beside them."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from pathlib import Path

@@ -5,8 +5,6 @@ Programs that are right get no warning: those of this repository, and others in 
 
 # ruff: noqa: ISC004, E501 - the programs are a line or two each
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any
@@ -115,7 +113,6 @@ BAD = [
     (MWM, TF + "m = tf.keras.Sequential([])\nm.save_weights('w.h5')", "3:1", ".weights.h5"),
     (MWM, TF + "import os\nm = tf.keras.Model()\nm.save(os.path.join('a', 'model'))", "4:1", "end in .keras or .h5"),
     (MWM, TF + CREATED + "m = tf.keras.Sequential([])\nm.fit([])", "4:1", "Model.fit of Keras 3"),
-    # a script of a package
     # a module that is nowhere
     (MWM, "import nowhere", "1:1", "no module 'nowhere': neither beside"),
 ]  # fmt: skip

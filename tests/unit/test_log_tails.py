@@ -1,7 +1,5 @@
 """Which parts of logs the supervisor reads, and when."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The agent's receipt of the progress that tasks report."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Files that commands write into folders that others can change, who act at the worst moment."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

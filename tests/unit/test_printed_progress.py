@@ -5,8 +5,6 @@ The files in `printed` were recorded through a pipe, with Keras 3.15, tf_keras 2
 values that the program expects. `tests/e2e/test_bars.py` runs the same programs.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Progress that is read from the lines of training loops, as tutorials and examples print them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Files that a loop opens and that have become named pipes: an error at once, never a wait."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

@@ -1,7 +1,5 @@
 """What is remembered of the hosts that keep the agent's modules."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A copy of files as it comes about on a host, with both ends of the link in one process."""
 
-from __future__ import annotations
-
 import os
 import random
 import time
@@ -60,6 +58,10 @@ class Host:
         for part in list_parts(manifest):
             self.receiver.execute(part)
 
+    def transfer(self, manifest: Manifest) -> None:
+        self.expect(manifest)
+        self.continue_transfer()
+
     def new_receiver(self, *, has_supervisor: bool = True) -> FileReceiver:
         link: Any = SimpleNamespace(
             is_up=True,
@@ -90,8 +92,8 @@ class Host:
 
     @property
     def is_over(self) -> bool:
-        over = (file_messages.FilesReady, file_messages.FilesRefused)
-        return any(isinstance(report, over) for report in self.reports)
+        is_ready = any(isinstance(each, file_messages.FilesReady) for each in self.reports)
+        return is_ready or bool(self.refused)
 
     @property
     def refused(self) -> str:
@@ -127,16 +129,14 @@ def host(tmp_path: Path) -> Host:
 def job(tmp_path: Path) -> Path:
     """A folder with a script and what it needs."""
     top = tmp_path / "job"
-    (top / "pkg" / "deep").mkdir(parents=True)
-    (top / "train.py").write_text("import pkg")
-    (top / "run.sh").write_text("#!/bin/sh")
+    for folder in ("pkg/deep", "empty"):
+        (top / folder).mkdir(parents=True)
+    texts = {"train.py": "import pkg", "pkg/twice": "import pkg", "run.sh": "#!/bin/sh",
+             "sealed": "s", "pkg/__init__.py": "", "pkg/deep/__init__.py": ""}  # fmt: skip
+    for name, text in texts.items():
+        (top / name).write_text(text)
     (top / "run.sh").chmod(0o755)
-    (top / "pkg" / "__init__.py").touch()
-    (top / "pkg" / "deep" / "__init__.py").touch()
-    (top / "pkg" / "twice").write_text("import pkg")
-    (top / "sealed").write_text("s")
     (top / "sealed").chmod(0o444)
-    (top / "empty").mkdir()
     (top / "link").symlink_to("pkg/twice")
     (top / os.fsdecode(b"\xff\n'$(x)")).write_text("odd")
     (top / "big").write_bytes(random.Random(1).randbytes(3_000_000))
@@ -149,16 +149,13 @@ def manifest_of(top: Path) -> Manifest:
 
 def tree(top: Path) -> dict[str, tuple[int, bytes | str]]:
     """Mode and contents of everything below; folders' modes are not sent."""
-    found: dict[str, tuple[int, bytes | str]] = {}
-    for path in top.rglob("*"):
-        name = str(path.relative_to(top))
-        if path.is_symlink():
-            found[name] = 0, os.readlink(path)
-        elif path.is_dir():
-            found[name] = 0, ""
-        else:
-            found[name] = path.stat().st_mode & 0o6111, path.read_bytes()
-    return found
+
+    def contents(path: Path) -> tuple[int, bytes | str]:
+        if path.is_symlink() or path.is_dir():
+            return 0, os.readlink(path) if path.is_symlink() else ""
+        return path.stat().st_mode & 0o6111, path.read_bytes()
+
+    return {str(path.relative_to(top)): contents(path) for path in top.rglob("*")}
 
 
 def test_a_copy_is_what_was_sent_and_the_second_needs_nothing_sent(host: Host, job: Path) -> None:
@@ -174,15 +171,13 @@ def test_a_copy_is_what_was_sent_and_the_second_needs_nothing_sent(host: Host, j
     host.receiver.close()
     host.dir.remove()
 
-    host.expect(manifest)
-    host.continue_transfer()
+    host.transfer(manifest)
     assert tree(host.copy) == tree(job)
     assert (host.sender.files, host.sender.size) == (0, 0)
     host.receiver.close()
 
     (job / "train.py").write_text("import pkg.deep")
-    host.expect(manifest_of(job))
-    host.continue_transfer()
+    host.transfer(manifest_of(job))
     assert tree(host.copy) == tree(job)
     assert (host.sender.files, host.sender.size) == (1, len("import pkg.deep"))
 
@@ -202,9 +197,7 @@ def test_after_a_lost_link_it_goes_on_where_it_was(host: Host, job: Path) -> Non
     assert host.sender.received == host.sender.size
 
 
-def test_many_small_files_keep_signs_of_life_waiting_for_few_of_them(
-    host: Host, tmp_path: Path
-) -> None:
+def test_many_small_files_keep_signs_of_life_waiting_for_few(host: Host, tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
     for number in range(300):
         (tmp_path / "job" / str(number)).write_text(str(number))
@@ -213,8 +206,7 @@ def test_many_small_files_keep_signs_of_life_waiting_for_few_of_them(
     sender.resume(file_messages.FilesRequested(list(range(300)), 0))
     sender.send(wires(sent.append))
     assert 0 < len(sent) < 200
-    host.expect(manifest)
-    host.continue_transfer()
+    host.transfer(manifest)
     assert tree(host.copy) == tree(tmp_path / "job")
     assert (host.sender.received, host.sender.size) == (manifest.size, manifest.size)
     assert host.beats >= 300
@@ -224,20 +216,17 @@ def test_many_small_files_keep_signs_of_life_waiting_for_few_of_them(
 
 
 def test_a_store_that_was_damaged_is_not_believed(host: Host, job: Path) -> None:
-    host.expect(manifest_of(job))
-    host.continue_transfer()
+    host.transfer(manifest_of(job))
     host.receiver.close()
     stored = [path for path in (host.state / "files").rglob("*") if path.is_file()]
     largest = max(stored, key=lambda path: path.stat().st_size)
     largest.write_bytes(b"0" * largest.stat().st_size)
     stored.remove(largest)
     stored[0].unlink()
-    host.expect(manifest_of(job))
-    host.continue_transfer()
+    host.transfer(manifest_of(job))
     assert tree(host.copy) == tree(job)
     assert host.sender.files == 2
-    host.expect(manifest_of(job))
-    host.continue_transfer()
+    host.transfer(manifest_of(job))
     assert host.sender.files == 0
 
 
@@ -249,9 +238,7 @@ def test_a_store_that_was_damaged_is_not_believed(host: Host, job: Path) -> None
         (lambda path: path.unlink(), "cannot be sent: No such file"),
     ],
 )
-def test_a_file_that_changes_on_the_way_spoils_no_job(
-    host: Host, job: Path, change: Any, told: str
-) -> None:
+def test_a_file_that_changes_spoils_no_job(host: Host, job: Path, change: Any, told: str) -> None:
     host.expect(manifest_of(job))
     change(job / "big")
     host.continue_transfer()
@@ -293,8 +280,7 @@ def test_files_that_a_task_has_moved_away_stay_where_they_are(
     host: Host, job: Path, tmp_path: Path, moved: str
 ) -> None:
     """It has left a link in their place."""
-    host.expect(manifest_of(job))
-    host.continue_transfer()
+    host.transfer(manifest_of(job))
     folder, store = host.copy / moved, tmp_path / "store"
     folder.rename(store)
     folder.symlink_to(store)
@@ -306,8 +292,7 @@ def test_files_that_a_task_has_moved_away_stay_where_they_are(
 
 
 def test_what_tasks_have_written_stays_and_nothing_else_does(host: Host, job: Path) -> None:
-    host.expect(manifest_of(job))
-    host.continue_transfer()
+    host.transfer(manifest_of(job))
     (host.copy / "pkg" / "__pycache__").mkdir()
     (host.copy / "pkg" / "__pycache__" / "x.pyc").write_text("compiled")
     (host.copy / "models").mkdir()
@@ -328,8 +313,7 @@ def test_the_cache_keeps_the_newest_blobs_up_to_its_limit(host: Host, job: Path)
     host.most_cached = 50
     for number in range(4):
         (job / "train.py").write_text(f"{number}" * 20)
-        host.expect(manifest_of(job))
-        host.continue_transfer()
+        host.transfer(manifest_of(job))
         host.receiver.close()
         for path in (host.state / "files").rglob("*"):
             if path.is_file() and path.read_bytes() == (job / "train.py").read_bytes():
@@ -340,8 +324,7 @@ def test_the_cache_keeps_the_newest_blobs_up_to_its_limit(host: Host, job: Path)
     assert (job / "big").read_bytes() in kept
     (host.state / "files" / ".part-old").write_text("of an agent that was killed")
     os.utime(host.state / "files" / ".part-old", (1, 1))
-    host.expect(manifest_of(job))
-    host.continue_transfer()
+    host.transfer(manifest_of(job))
     host.receiver.close()
     assert not list((host.state / "files").glob(".part-*"))
 
@@ -368,6 +351,5 @@ def test_a_file_that_cannot_be_made_is_named_and_nothing_of_it_stays(host: Host)
     assert not [path for path in host.state.rglob("*") if path.is_file()]
     # What other tests have let go of may be closed only now.
     assert set(os.listdir("/proc/self/fd")) <= before
-    host.expect(Manifest(base="/", files=(), links=(LinkEntry(path="a", target="b"),) * 2))
-    host.continue_transfer()
+    host.transfer(Manifest(base="/", files=(), links=(LinkEntry(path="a", target="b"),) * 2))
     assert host.refused == f"{host.copy}/a: File exists"

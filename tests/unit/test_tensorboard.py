@@ -1,7 +1,5 @@
 """When TensorBoard's address is told, and what is said if it does not answer."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

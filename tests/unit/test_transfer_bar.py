@@ -1,7 +1,5 @@
 """The progress bar for the files that other hosts are sent."""
 
-from __future__ import annotations
-
 import os
 import select
 import sys

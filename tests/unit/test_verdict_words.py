@@ -3,8 +3,6 @@
 Also errors as loggers, pretty printers and native code write them: the cause, and the user's line.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import re
@@ -152,17 +150,14 @@ def test_of_a_tasks_own_port_the_advice_names_who_holds_it(error: str, is_own: b
     job = Job()
     job.created(MWM)
     job.planned()
-    record = events.TaskRecord(
-        name="worker:0", role=Role.WORKER, index=0, host="localhost", address="localhost:41783"
-    )
+    about: Any = {"role": Role.WORKER, "index": 0, "host": "localhost"}
+    record = events.TaskRecord(name="worker:0", address="localhost:41783", **about)
     job(events.JobPlanned, tasks=(record,))
     job.started("worker:0")
     job.gone("worker:0", 1)
     (verdict,) = verdicts(job, worker0=raised(error))
-    assert (verdict.kind, "SO_REUSEPORT" in not_none(cause_advice(verdict.cause))) == (
-        Kind.PORT_TAKEN,
-        is_own,
-    )
+    assert verdict.kind is Kind.PORT_TAKEN
+    assert ("SO_REUSEPORT" in not_none(cause_advice(verdict.cause))) is is_own
 
 
 def test_a_message_that_is_longer_than_what_was_read_asks_for_more() -> None:

@@ -1,7 +1,5 @@
 """Logs for the tests of distrun.logs."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A log with parts that arrived late, or from several hosts, reads as if it was written here."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import random

@@ -1,7 +1,5 @@
 """The index of logs: real files, real inotify."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path
