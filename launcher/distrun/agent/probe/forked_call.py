@@ -95,7 +95,9 @@ def _run(work: Callable[[], Report], writer: int, agent: int) -> NoReturn:
     try:
         syscalls.die_with_parent(agent, signal.SIGKILL)
         program.default_signals()
-        _close_all_but(writer)
+        # Also the link: its end must show that the agent has ended.
+        os.closerange(3, writer)
+        os.closerange(writer + 1, 1 + max(map(int, os.listdir("/proc/self/fd"))))
         block = encode_body(work())
         while block:
             block = block[os.write(writer, block) :]
@@ -104,10 +106,3 @@ def _run(work: Callable[[], Report], writer: int, agent: int) -> NoReturn:
         os.write(2, text.encode("ascii", "backslashreplace"))
     finally:
         os._exit(0)
-
-
-def _close_all_but(writer: int) -> None:
-    """Close all descriptors, also the link: its end must show that the agent has ended."""
-    highest = max(map(int, os.listdir("/proc/self/fd")))
-    os.closerange(3, writer)
-    os.closerange(writer + 1, highest + 1)
