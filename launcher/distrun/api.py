@@ -488,7 +488,8 @@ def run(  # noqa: PLR0913 - all but two are optional, by name
     for what, number in (("workers", workers), ("ps", ps)):
         _require(number is None or number >= 1, what, number)
     _require(not isinstance(hosts, str), "hosts", hosts)
-    _require(not any("=" in each for each in env or ()), "env", env)
+    variables = (env or {}).items()
+    _require(not any("=" in name or value is None for name, value in variables), "env", env)
     options = run_spec.RunOptions(
         program=os.fspath(program),
         args=_words("args", args),
@@ -501,7 +502,7 @@ def run(  # noqa: PLR0913 - all but two are optional, by name
         hosts=tuple(hosts),
         hostfile=None if hostfile is None else os.fspath(hostfile),
         python=None if python is None else os.fspath(python),
-        env=tuple(f"{key}={value}" for key, value in (env or {}).items()),
+        env=tuple(f"{name}={value}" for name, value in variables),
     )
     spec, _ = run_spec.load(options, "# distrun.run()\n", overrides=overrides, is_forced=force)
     return _launch(Spec(spec), preflight=preflight, strict=strict, force=force)
@@ -583,7 +584,7 @@ def report(**values: float) -> None:
     """
     try:
         numbers = {name.upper(): float(value) for name, value in values.items()}
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise UsageError(f"what is reported must be numbers ({error})") from None
     address = os.environ.get("DISTRUN_NOTIFY")
     found = [f"{name}={number:.9g}" for name, number in numbers.items() if math.isfinite(number)]
@@ -603,7 +604,7 @@ def _require(condition: bool, name: str, value: object) -> None:
 
 def _words(name: str, words: Sequence[object]) -> tuple[str, ...]:
     """Return words as text. A text in place of them would become a word for each character."""
-    _require(not isinstance(words, str), name, words)
+    _require(not isinstance(words, str) and all(each is not None for each in words), name, words)
     return tuple(map(str, words))
 
 

@@ -212,6 +212,8 @@ def test_errors(distrun: Distrun, tmp_path: Path) -> None:
         package.launch(absent)
     assert failed.value.exit_code == 69
 
+    with pytest.raises(package.UsageError, match="must be numbers"):
+        package.report(step=10**400)
     job = package.launch(package.load(distrun.write_spec(FOREVER, workers=1)))
     with pytest.raises(package.WaitTimeoutError, match="has not ended yet"):
         job.wait(timeout=0.01)
@@ -226,6 +228,8 @@ def test_errors(distrun: Distrun, tmp_path: Path) -> None:
         lambda: package.load(""),
         lambda: package.launch("job.yaml"),  # type: ignore[arg-type]
         lambda: package.run("train.py", env={"A=B": "1"}),
+        lambda: package.run("train.py", env={"A": None}),  # type: ignore[dict-item]
+        lambda: package.run("train.py", ["--dir", None]),  # type: ignore[list-item]
         lambda: job.kill(signal=65),
         lambda: job.kill(grace=math.inf),
     ]
@@ -306,6 +310,7 @@ def test_what_is_wrong_in_a_dict_is_found_by_its_key(tmp_path: Path) -> None:
         "cluster.worker": {"cluster": {"worker": "many"}},
         "hosts[1].slots": {"hosts": ["a", {"name": "b", "slots": 0}]},
         "program.args[0]": {"program": {"script": tmp_path, "args": [{1}]}},
+        "program.env.A": {"program": {"script": tmp_path, "env": {"A": None}}},
         "the spec": {"strategi": "default", 1: 2},
         ".program" * 33: endless,
     }

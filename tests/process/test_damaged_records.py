@@ -70,6 +70,7 @@ TOLD = {
     **dict.fromkeys(("ps -a", "status", "status --timing", "logs", "logs -f", "events"), 0),
     **dict.fromkeys(("report -o page.html", "bundle -o job.tar.gz", "kill JOB"), 0),
     **dict.fromkeys(("wait", "resume"), 69),
+    "fetch JOB": 2,
 }
 
 

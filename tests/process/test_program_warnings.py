@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -136,7 +137,11 @@ def test_a_program_that_certainly_fails_is_refused(modules: Path, distrun: Distr
             assert said.endswith("nothing was started; to start it nevertheless: --force\n")
     with pytest.raises(package.DistrunError, match="to start it nevertheless: force=True"):
         package.launch(package.load(spec))
+    (modules / "go.sh").write_text("#!/bin/sh\necho went $1\n")
+    (command,) = re.findall(r"if it is not Python: (chmod .*)", distrun("run", "go.sh").stderr)
     assert json.loads(distrun.asked("ps", "-a", "--json"))["jobs"] == []
+    subprocess.run(shlex.split(command), cwd=modules, check=True)
+    assert distrun("run", "go.sh", "on").stdout == "worker:0 | went on\n"
     (modules / "a.ipynb").write_text('{"cells": [{"outputs": null}], "nbformat": 4}')
     assert distrun("run", "a.ipynb").returncode == 65
     done = distrun("run", "--force", "a.ipynb")

@@ -86,6 +86,23 @@ def test_the_status_line_shows_progress_and_damages_no_output(
     assert "tasks up" not in piped.stdout + piped.stderr
 
 
+def test_many_metrics_leave_room_for_the_rest(
+    distrun: Distrun, reporting: Callable[..., Path], terminal: OpenTerminal
+) -> None:
+    spec = reporting(f"{VALUES} VAL_LOSS=0.5 LEARNING_RATE=0.001")
+    launched = terminal("launch", spec, columns=70)
+    line = re.compile(r"epoch 1/1  step 120  loss 0\.1235  [\d.]+ s  (job-\w{6})\x1b")
+    wait_until(lambda: line.search(launched.read()))
+    assert re.search(r"distrun: job job-\w{6}: 2 tasks on localhost\r", launched.seen)
+    for command, title in (("status", " CPU "), ("ps", " SEEN")):
+        window = terminal(command, columns=80)
+        wait_until(window.ended)
+        assert title in window.text(), command
+        assert max(map(len, window.text().splitlines())) <= 80
+    (distrun.cwd / "go").touch()
+    wait_until(launched.ended)
+
+
 def test_a_pipe_is_never_coloured_and_its_end_shows_no_traceback(distrun: Distrun) -> None:
     distrun.launch("seq 200000", workers=1)
     forced = {**os.environ, "FORCE_COLOR": "1", "CLICOLOR_FORCE": "1"}

@@ -93,14 +93,14 @@ def test_stop_asks_first(distrun: Distrun, terminal: OpenTerminal) -> None:
 
 
 def test_an_ended_job_and_what_needs_a_terminal(distrun: Distrun, terminal: OpenTerminal) -> None:
-    distrun.launch("echo hello; exit 5")
+    distrun.launch("echo hello; exit 5", name="rather-long-" * 4)
     for words in (("watch",), ("status", "-w")):
         assert "distrun status " in distrun.told(2, *words)
     assert distrun("watch", "none-such").returncode == 2
     dumb = terminal("watch", columns=80, term="dumb")
     assert dumb.finish() == 2
-    window = terminal("status", "-w", columns=80)
-    window.shows("failed", "exit code 5", "hello")
+    window = terminal("status", "-w", columns=56)
+    window.shows("2 failed", "exit code 5", "hello")  # in two rows: the name is long
     assert distrun("clean", "--all").returncode == 0  # its record is removed while it is shown
     window.type("s")
     window.type("q")

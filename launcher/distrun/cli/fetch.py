@@ -6,16 +6,18 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
+from shlex import quote
 
 import click
 
 from distrun.agent.protocol import Code
 from distrun.cli import console
+from distrun.cli.job_faults import find_job
 from distrun.cli.options import job_argument, json_option
 from distrun.cli.transfer_bar import TransferBar
 from distrun.errors import HostError, UsageError
 from distrun.frozen import replace
-from distrun.job import queued_job, resumption
+from distrun.job import resumption
 from distrun.job.folder import JobStore
 from distrun.spec.units import format_bytes
 from distrun.supervisor.file_fetch import Fetch, Fetched, KeptFetch
@@ -63,8 +65,13 @@ def command(
       distrun fetch mnist checkpoints -o out
       distrun fetch mnist '*.keras'
     """
-    folder = JobStore.default().find(job)
-    queued_job.refresh(folder)
+    try:
+        folder = find_job(job)
+    except UsageError as error:
+        if pattern is None and JobStore.default().folders() and job:
+            newest = JobStore.default().newest().job_id
+            error.hint = f"{error.hint}\nPATTERN follows JOB: distrun fetch {newest} {quote(job)}"
+        raise
     spec, batch = resumption.recorded_spec(folder), folder.batch_job()
     results = list(spec.program.results) if pattern is None else [pattern]
     is_whole = pattern is None and bool(results) and (batch is None or batch.is_own)

@@ -17,11 +17,15 @@ from distrun.lifecycle import JobState, TaskPhase, why_not_restarted
 from distrun.verdict.model import Verdict
 from distrun.words.causes import cause_advice, cause_text, check_text
 from distrun.words.events import event_text, quiet_advice
-from distrun.words.formats import format_count, format_duration
+from distrun.words.formats import clip, format_count, format_duration
 from distrun.words.progress import TimeLeft, progress_words
 
 _MOST_FINDINGS = 20
 """Findings of the preflight that are printed; more would hide the others."""
+_LEAST_WORDS = 3
+"""Of the progress: epoch, step, time left. On a narrow terminal, metrics make room for the id."""
+_BEFORE_ID = 64
+"""Columns of the status line that the tasks, their progress and the times may take."""
 
 
 class LaunchView:
@@ -77,13 +81,17 @@ class LaunchView:
         if not state.tasks:
             return f"{stopping or self._phase}  {format_duration(seconds)}" if seconds >= 1 else ""
         up = sum(task.phase is TaskPhase.RUNNING for task in state.tasks.values())
-        parts = [stopping or _restarting(state), f"{up}/{len(state.tasks)} tasks up"]
+        before = [stopping or _restarting(state), f"{up}/{len(state.tasks)} tasks up"]
         task = next((name for name in state.tasks if name in progress), "")
         reported = progress.get(task, {})
         left = None if stopping else self._time_left.update(task, reported, time.monotonic())
-        parts += progress_words(reported, rate_of=" examples", left=left, is_running=not stopping)
-        parts += [format_duration(seconds), state.job_id]
-        return "  ".join(filter(None, parts))
+        words = progress_words(reported, rate_of=" examples", left=left, is_running=not stopping)
+        while True:
+            parts = [*before, *words, format_duration(seconds), state.job_id]
+            line = "  ".join(filter(None, parts))
+            if len(words) <= _LEAST_WORDS or clip(line, self._terminal.columns) == line:
+                return line
+            words.pop()
 
     def _stopping(self) -> str:
         """`stopping, SIGKILL in 7 s` if it is known when that signal is due."""
@@ -108,7 +116,7 @@ class LaunchView:
 
     def show_plan(self, state: JobState) -> None:
         """Print the job's id and size, unless the status line shows them all the time."""
-        if self.has_status_line:
+        if self.has_status_line and len(state.job_id) + _BEFORE_ID <= self._terminal.columns:
             return
         hosts = list(dict.fromkeys(task.host for task in state.tasks.values()))
         where = hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts"

@@ -52,6 +52,11 @@ class Terminal:
         """The terminal's width then."""
         self._status = ""
 
+    @property
+    def columns(self) -> int:
+        """The width of the status line: with one more, some terminals begin a new row."""
+        return columns_of(self._stream) - 1
+
     def write(self, blocks: Iterable[bytes]) -> None:
         is_apart = self._line is not self._output
         for block in blocks:

@@ -225,9 +225,9 @@ class WatchApp(App[int]):
         if job is None or not self.is_running:
             return
         notes = [wrapped(printable(each), self.size.width) for each in self._notes]
-        lines = "\n".join(notes).splitlines()
-        head = Group(headline(job, self.size.width), *(Text(each, no_wrap=True) for each in lines))
-        self._head.update(head, layout=self._head.size.height != 1 + len(lines))
+        rows = [*headline(job, self.size.width).wrap(self.console, self.size.width)]
+        rows += [Text(each, no_wrap=True) for each in "\n".join(notes).splitlines()]
+        self._head.update(Group(*rows), layout=self._head.size.height != len(rows))
         wanted = self._filter.value.lower()
         rows = {
             task.state.name: _row(task, self._rates.get(task.state.name, ""))

@@ -17,7 +17,7 @@ from distrun.spec.context import LoadContext
 from distrun.spec.expansion import escape
 from distrun.spec.hosts import HOST_WITH_SLOTS
 from distrun.spec.loader import current_folder
-from distrun.spec.model import CLUSTERS, SPEC, SpecOrigin
+from distrun.spec.model import BY_RUN, CLUSTERS, SPEC, SpecOrigin
 from distrun.spec.nodes import Entry, Mapping, Scalar
 from distrun.spec.overrides import override
 from distrun.spec.problems import Mark, Problems, printable
@@ -195,7 +195,7 @@ class _Loader:
             self._marks[key] = Mark(f"--env {name}")
             passed += not equals
         cwd = current_folder()
-        self._origin = SpecOrigin(file="distrun run", folder=cwd, cwd=cwd)
+        self._origin = SpecOrigin(file=BY_RUN, folder=cwd, cwd=cwd)
 
     def load(self, comment: str, *, absolute: bool) -> Spec:
         cwd = self._origin.cwd

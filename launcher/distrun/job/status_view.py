@@ -36,7 +36,7 @@ _COLUMNS = (
     Column("GPU MEM", right=True, drop_rank=2),
     Column("TIME", right=True, drop_rank=1),
     Column("SEEN", right=True, drop_rank=3),
-    Column("PROGRESS"),
+    Column("PROGRESS", least=40),
 )
 _DROP_FIRST = 9
 _HTML_COLUMNS = 120

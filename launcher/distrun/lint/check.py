@@ -11,6 +11,7 @@ from distrun.frozen import replace
 from distrun.lint.program import Program, read_program, shown_path
 from distrun.lint.rules import PROGRAM_RULES, RULES, check, imported_modules
 from distrun.spec.asked_interpreter import Answer, NoAnswerError, ask, environment, short_version
+from distrun.spec.model import BY_RUN
 from distrun.spec.problems import Mark, Problem
 from distrun.spec.target import Target, find_target
 from distrun.spec.tensorflow_versions import LEGACY_KERAS, is_keras_2
@@ -83,9 +84,13 @@ def _judge(spec: Spec, target: Target) -> list[Problem]:
     unchecked += [Mark(file).unchecked(why) for file, why in program.unread.items()]
     faults = program.faults if answer.errors is None else answer.errors
     found = []
+    by_run = spec.origin is not None and spec.origin.file == BY_RUN
     for file, (line, column, text) in faults.items():
-        is_python = file.endswith((".py", ".pyw"))
-        hint = "" if is_python else "run a program that is not Python with `command`"
+        hint = "run a program that is not Python with `command`"
+        if file.endswith((".py", ".pyw")):
+            hint = ""
+        elif by_run:  # then it takes the file for a program
+            hint = f"if it is not Python: chmod +x {shlex.quote(shown_path(file))}"
         message = f"Python {short_version(answer.python)} cannot parse this: {text}"
         place = Mark(shown_path(file), line, column)
         found.append(place.problem(message, hint, is_certain=file in certain))

@@ -816,6 +816,10 @@ def _section(kind: Any, expected: str) -> MappingSchema:
     return MappingSchema(expected=expected, kind=kind, keys=keys_of(kind))
 
 
+BY_RUN = "distrun run"
+"""In place of a file, of a spec that a command line has made."""
+
+
 class SpecOrigin(Frozen, kw_only=True):
     """How a spec was read, so that its text can be read again: see :func:`.loader.load`.
 

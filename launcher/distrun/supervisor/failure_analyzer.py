@@ -19,7 +19,7 @@ from distrun.frozen import replace
 from distrun.job.events import Event, Outcome, Result, VerdictReached
 from distrun.job.folder import JobFolder
 from distrun.lifecycle import JobState, TaskState
-from distrun.spec.model import ProgramKind
+from distrun.spec.model import BY_RUN, ProgramKind
 from distrun.spec.regular_file import data_start, open_regular_file
 from distrun.supervisor.hosts.host import LogEnd
 from distrun.supervisor.hosts.inquiry import Question
@@ -43,7 +43,6 @@ _SUSPECT = (
 """What the log of a task that has failed may have, in lower case: a traceback in any form, or a
 signal. To find words takes a tenth of the time of one regular expression."""
 _NO_DATA = re.compile(rb"\b0 (?:\w+ )?(?:batch|file|image|sample|example|record|shard)")
-_BY_RUN = "distrun run"
 _COLLECTIVE_LIMIT = re.compile(r"\btimeout_seconds\s*=\s*(\d{1,9}(?:\.\d{1,9})?)\b")
 _KERAS_CODES = (Code.KERAS_2_CODE, Code.KERAS_3_USED)
 _MADE_BY_SOME = (
@@ -257,8 +256,8 @@ class FailureAnalyzer:
         if cause.code in _KERAS_CODES and self._spec.program.keras is not None:
             cause = cause._replace(version=str(self._spec.program.keras))
         elif cause.code is Code.ARGUMENTS_REFUSED and self._spec.origin is not None:
-            by_run = self._spec.origin.file == _BY_RUN
-            cause = cause._replace(path=_BY_RUN if by_run else "")
+            by_run = self._spec.origin.file == BY_RUN
+            cause = cause._replace(path=BY_RUN if by_run else "")
         elif cause.code in _MADE_BY_SOME:
             call = self._call_of_one(verdict.evidence) or self._call_of_one()
             cause = cause._replace(path=call)

@@ -15,8 +15,9 @@ from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.file_messages import FileRead, FileReadEnd, ReadFile
 from distrun.errors import HostError, UsageError
 from distrun.frozen import Frozen
-from distrun.job import events, record
+from distrun.job import events
 from distrun.job.folder import JobFolder
+from distrun.job.job import Job
 from distrun.spec.model import Spec
 from distrun.spec.problems import printable
 from distrun.spec.regular_file import read_regular_file
@@ -185,7 +186,7 @@ class Fetch:
         self._links.check_exits()
 
     def _sources(self) -> list[tuple[FileSource, Arguments]]:
-        history = record.read(str(self._folder.events_file))
+        history = Job(self._folder).history
         content = read_regular_file(str(self._folder.plan_file), largest=_LARGEST_FILE)
         tasks = json.loads(content or b"{}").get("tasks", [])
         kept = {e.host: e.folder for e in history if isinstance(e, events.FilesPreserved)}

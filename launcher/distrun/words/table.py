@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 
 from rich.cells import cell_len
@@ -31,13 +32,15 @@ class Column(Frozen):
     Attributes:
         title: its heading, and the key of its cells.
         right: align it at the right, as for numbers.
-        drop_rank: on a narrow terminal, columns with the highest rank are dropped first. A column
-            with rank 0 is never dropped.
+        drop_rank: on a narrow terminal, columns with a lower rank get the room first. A column with
+            rank 0 is never dropped.
+        least: so many characters of it are reason to drop others; longer cells are folded before.
     """
 
     title: str
     right: bool = False
     drop_rank: int = 0
+    least: int = sys.maxsize
 
 
 def styled(state: str, suffix: str = "") -> Text:
@@ -76,13 +79,14 @@ def fitting(
     """The columns without those that must be dropped to fit into the width."""
     widths = {
         column.title: max(
-            len(column.title), *(cell_len(printable(str(row[column.title]))) for row in rows)
+            len(column.title),
+            *(min(cell_len(printable(str(row[column.title]))), column.least) for row in rows),
         )
         for column in columns
     }
-    while columns and sum(widths[each.title] + _GAP for each in columns) - _GAP > width:
-        rank = max(each.drop_rank for each in columns)
-        if rank == 0:
-            break
-        columns = [each for each in columns if each.drop_rank != rank]
-    return columns
+    shown: list[Column] = []
+    for rank in sorted({each.drop_rank for each in columns}):
+        more = [each for each in columns if each in shown or each.drop_rank == rank]
+        if rank == 0 or sum(widths[each.title] + _GAP for each in more) - _GAP <= width:
+            shown = more
+    return shown
