@@ -319,7 +319,7 @@ class Job:
         ]
         try:
             import pandas as pd  # type: ignore[import-untyped, import-not-found, unused-ignore]
-        except ImportError:
+        except Exception:  # noqa: BLE001 - ValueError if it does not fit numpy
             return rows
         return pd.DataFrame(rows)
 

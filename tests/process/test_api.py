@@ -280,6 +280,9 @@ def test_what_is_known_of_a_job_that_failed(
     (tmp_path / "pandas.py").write_text("DataFrame = tuple\n")  # it is not among our packages
     monkeypatch.syspath_prepend(tmp_path)
     assert job.metrics()[-1] == last
+    (tmp_path / "pandas.py").write_text("raise ValueError('numpy.dtype size changed')\n")
+    monkeypatch.delitem(sys.modules, "pandas")
+    assert job.metrics()[-1] == last
 
 
 WARNED = "train.py:2:1: the program sets or removes TF_CONFIG"

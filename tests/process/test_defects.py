@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -161,3 +162,20 @@ def test_commands_that_follow_a_job_need_nothing_either(
         assert followers[verb].returncode == code, printed
         assert "ValueError: bad" in printed
         assert "of a later version" not in printed
+
+
+def test_a_package_that_is_broken_or_of_another_version_is_no_defect(distrun: Distrun) -> None:
+    distrun.launch("true", workers=1)
+    (distrun.cwd / "site").mkdir()
+    path = os.pathsep.join(filter(None, (f"{distrun.cwd}/site", os.environ.get("PYTHONPATH"))))
+    for words, module, package in (
+        ("validate job.yaml", "yaml", "PyYAML"), ("report", "jinja2", "jinja2"),
+    ):  # fmt: skip
+        file = distrun.cwd / "site" / f"{module}.py"
+        file.write_text("raise ImportError('cannot import name soft_unicode')\n")
+        done = distrun(*words.split(), env={**os.environ, "PYTHONPATH": path})
+        file.unlink()
+        assert done.returncode == 69
+        told = f"the package {module} of {sys.executable} cannot be used: cannot import name soft_"
+        assert done.stderr.startswith(f"distrun: {told}")
+        assert done.stderr.endswith(f" -m pip install --upgrade --force-reinstall {package}\n")

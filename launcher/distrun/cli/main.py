@@ -54,6 +54,8 @@ _COMMANDS = {
 """What each command does, in the order of the help. Each is a module with a click `command`."""
 _NO_MEMORY = "failed to map segment"
 """What the dynamic linker says of a module in C for which there is no memory."""
+_DISTRIBUTIONS = {"yaml": "PyYAML"}
+"""By what name a package is installed, if that is not the one by which it is imported."""
 _GUARDED = ("plan", "doctor", "validate", "submit", "fetch")
 """They start ssh clients, agents or interpreters, but no supervisor."""
 _OF_BATCH_SCRIPTS = "batch-run"
@@ -205,6 +207,7 @@ def _execute(*, is_guarded: bool) -> int:
 
     Raises:
         MemoryError: also if there is none for a module in C.
+        HostError: a package of another version, or a broken one, cannot be imported.
     """
     try:
         if is_guarded:
@@ -216,7 +219,15 @@ def _execute(*, is_guarded: bool) -> int:
     except ImportError as error:
         if _NO_MEMORY in str(error):
             raise MemoryError from error
-        raise
+        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+        importer = str(frame.f_globals["__name__"]).partition(".")[0]
+        package = (error.name or "").partition(".")[0] if importer == "distrun" else importer
+        if package in ("", "distrun"):
+            raise
+        named = _DISTRIBUTIONS.get(package, package)
+        hint = console.install_command("--upgrade", "--force-reinstall", named)
+        text = f"the package {package} of {sys.executable} cannot be used: {error}"
+        raise HostError(text, hint=hint) from error
 
 
 def _host_error(error: OSError | MemoryError) -> HostError:

@@ -225,9 +225,9 @@ class WatchApp(App[int]):
         if job is None or not self.is_running:
             return
         notes = [wrapped(printable(each), self.size.width) for each in self._notes]
-        rows = [*headline(job, self.size.width).wrap(self.console, self.size.width)]
-        rows += [Text(each, no_wrap=True) for each in "\n".join(notes).splitlines()]
-        self._head.update(Group(*rows), layout=self._head.size.height != len(rows))
+        head = [*headline(job, self.size.width).wrap(self.console, self.size.width)]
+        head += [Text(each, no_wrap=True) for each in "\n".join(notes).splitlines()]
+        self._head.update(Group(*head), layout=self._head.size.height != len(head))
         wanted = self._filter.value.lower()
         rows = {
             task.state.name: _row(task, self._rates.get(task.state.name, ""))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from distrun.errors import UsageError
 from distrun.logs import Follower, JoinedLog, LatePart, TaskLog, View, line_ends, merged
+from distrun.words.formats import format_task_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,7 +40,9 @@ def check_choice(planned: list[list[str]], wanted: tuple[str, ...]) -> None:
             whose, they = ("the job has", "it has")
             if len(planned) != 1:
                 whose, they = ("the jobs have", "they have")
-            raise UsageError(f"{whose} no task {each!r}", hint=f"{they}: {', '.join(names)}")
+            raise UsageError(
+                f"{whose} no task {each!r}", hint=f"{they}: {format_task_names(names)}"
+            )
 
 
 def joined_logs(folder: JobFolder, logs: Iterable[TaskLog]) -> list[TaskLog]:
