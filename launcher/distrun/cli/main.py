@@ -220,12 +220,14 @@ def _execute(*, is_guarded: bool) -> int:
         if _NO_MEMORY in str(error):
             raise MemoryError from error
         *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-        importer = str(frame.f_globals["__name__"]).partition(".")[0]
+        importer = str(frame.f_globals.get("__name__")).partition(".")[0]
         package = (error.name or "").partition(".")[0] if importer == "distrun" else importer
         if package in ("", "distrun"):
             raise
-        named = _DISTRIBUTIONS.get(package, package)
-        hint = console.install_command("--upgrade", "--force-reinstall", named)
+        hint = "Python was built without a library that this needs: install another Python"
+        if package not in sys.stdlib_module_names:
+            named = _DISTRIBUTIONS.get(package, package)
+            hint = console.install_command("--upgrade", "--force-reinstall", named)
         text = f"the package {package} of {sys.executable} cannot be used: {error}"
         raise HostError(text, hint=hint) from error
 
