@@ -501,7 +501,7 @@ def test_a_job_of_one_process_has_a_pod() -> None:
 @pytest.mark.parametrize(
     ("overlay", "said"),
     [
-        ({"metadata": None}, "metadata must be a mapping"),
+        ({"metadata": 1}, "metadata must be a mapping"),
         ({"spec": []}, "spec must be a mapping, not a list"),
         ({"spec": {"volumes": {"a": 1}}}, "spec.volumes must be a list, not a mapping"),
         ({"spec": {"containers": ["c"]}}, r"spec.containers\[0\] must be a mapping"),

@@ -151,7 +151,7 @@ HOSTILE = {
     "unknown keys": b"".join(b"key_%d: 1\n" % n for n in range(17_000)),
     "unknown keys of hosts": b"hosts:\n" + b"- {name: a, keys: 1}\n" * 4_000,
     "roles in a row, after unknown ones": b"strategy: mirrored\ncluster:\n"
-    + b"".join(b"  r%d: {script: a, after: [r%d, x]}\n" % (n + 1, n) for n in range(4_000)),
+    + b"".join(b"  r%d: {script: a, after: [r%d, x]}\n" % (n + 1, n) for n in range(2_000)),
     "digits": b"program: {command: [" + b"1" * FULL + b"]}",
     "too large": b"#" * (MAX_BYTES * 20),
 }
