@@ -114,7 +114,7 @@ def test_roles_that_are_not_ready_in_time(distrun: Distrun) -> None:
             "proxy": SEARCHED_FOREVER,
             "cache": shell(f"echo something; {SERVE}", ready="line"),
         },
-        timeouts={"start": "1s"},
+        timeouts={"start": "6s"},
     )
     assert done.returncode == 75
     address = next(t["address"] for t in distrun.status()["tasks"] if t["task"] == "relay:0")

@@ -1,7 +1,5 @@
 """The checks of `make lint` are tests too: they run beside the others, on every core."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -13,13 +11,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize("command", ["mypy", "ruff check .", "ruff format --check ."])
 def test_nothing_is_found_by(command: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", *command.split()],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
+    words = [sys.executable, "-m", *command.split()]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

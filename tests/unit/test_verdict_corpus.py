@@ -4,8 +4,6 @@
 `held_out_2`, which were written without the rules.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import re
