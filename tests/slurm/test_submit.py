@@ -64,7 +64,6 @@ def test_a_job_that_waits_says_why_and_can_be_killed_cancelled_or_fail(
     slurm.run("scancel", distrun.status(cancelled)["slurm"]["job"])
     assert "cancelled in Slurm (scancel)" in distrun.told(143, "wait", cancelled)
     assert distrun.status(cancelled)["state"] == "stopped"
-    assert not slurm.run("squeue", "-h")
 
     waited = distrun.told(69, "wait", fails)
     assert "(FAILED)" in waited
@@ -72,6 +71,7 @@ def test_a_job_that_waits_says_why_and_can_be_killed_cancelled_or_fail(
     assert str(log) in waited
     assert log.read_text() == "no such module\n"
     assert distrun.status(fails)["state"] == "failed"
+    wait_until(lambda: not slurm.run("squeue", "-h"))
 
 
 def test_a_job_that_begins_or_runs_is_killed_gracefully(
@@ -177,6 +177,7 @@ def test_jobs_that_slurm_interrupts_save_and_go_on_in_their_next_allocation(
     limited = submit(slurm_spec(SAVES, slurm=settings))
     settings = {"requeue": True, "exclusive": True, "options": last}
     preempted = submit(slurm_spec(SAVES, slurm=settings))
+    wait_until(lambda: "interactive" in distrun.asked("ps"))
     for job_id in (limited, preempted, "interactive"):
         wait_for(distrun, job_id, "running")
     number = slurm.run("squeue", "-h", "-t", "RUNNING", "-n", "distrun", "-o", "%i")
