@@ -301,10 +301,10 @@ def _windows_line(path: str, name: str, *, by_kernel: bool) -> tuple[str, str] |
 def _script_of_line(line: str, folder: str) -> str:
     """Suggests the script of a command line (`python train.py --lr 0.1`) and its arguments."""
     try:
-        words = shlex.split(line)
-    except ValueError:
+        first, *rest = shlex.split(line)
+    except ValueError:  # it has no word, or a quotation without an end
         return ""
-    script, *args = words[1:] if re.match(r"python[\d.]*\Z", words[0]) and words[1:] else words
+    script, *args = rest if rest and re.match(r"python[\d.]*\Z", first) else (first, *rest)
     is_there = script != line and os.path.isfile(os.path.join(folder, script))
     with_args = f" with args: {flow_style(args)}" if args else ""
     return f"did you mean {quoted(script)}{with_args}?" if is_there else ""
