@@ -139,12 +139,22 @@ def test_the_secrets_of_a_job_are_those_of_its_arguments_and_variables(tmp_path:
         "pass_env": ["DATA_URL"],
         "env": {"A_TOKEN": "of-all"},
         "tasks": [{"argv": argv, "env": env}],
+        "secrets": {"hf": {"x": "of-map"}, "name": "of-name"},
     }
     folder.plan_file.write_text(json.dumps(plan))
     folder.resolved_spec_file.write_text(json.dumps({"roles": [{"env": {"B_SECRET": "of-role"}}]}))
     environ = {"DATA_URL": "https://data", "MY_PASSWORD": "of-shell", "HOME": "/root"}
     assert set(secret_values(folder, environ)) == {
-        *("of-argv", "of-option", "of-url", "of-all", "of-role", "https://data", "of-shell")
+        *(
+            "of-argv",
+            "of-option",
+            "of-url",
+            "of-all",
+            "of-role",
+            "https://data",
+            "of-shell",
+            "of-map",
+        )
     }
     folder.plan_file.write_text("{")
     folder.resolved_spec_file.write_text("{")
@@ -222,6 +232,21 @@ BY_NAME = {
     "wide sign": f"password\uff1d{HIDDEN}",
     "other keys in words": f"License key: {HIDDEN}",
     "sshpass": f"sshpass -p {HIDDEN} ssh gpu1",
+    "twine": f"twine upload -u __token__ -p {HIDDEN} dist/x",
+    "other quotes of html": html.escape(f"login(password='{HIDDEN}')"),
+    "escapes of JavaScript": f'\\u0022password\\u0022:\\u0022{HIDDEN}\\u0022',
+    "json of Go": f'{{"url":"https://x?a=1\\u0026api_key={HIDDEN}"}}',
+    "url-encoded twice": quote(quote(json.dumps({"password": HIDDEN}))),
+    "json list, on lines": f'"passwords": [\n    "a-b-c-d",\n    "{HIDDEN}"\n  ]',
+    "yaml list 3": f"secrets:\n- a-b-c-d\n- {HIDDEN}",
+    "yaml map": f"secrets:\n  hf: a-b-c-d\n  wandb: {HIDDEN}\nsteps: 3",
+    "map": f"{{'credentials': {{'a': 'b', 'c': '{HIDDEN}'}}}}",
+    "yaml, below": f"  password:\n    {HIDDEN}\n  steps: 3",
+    "default": f"add_argument('--api_key', default='{HIDDEN}')",
+    "arrow 3": f"api_key <- '{HIDDEN}'",
+    "with a remark": f"api_key (of wandb): {HIDDEN}",
+    "typed value 4": f'let api_key: &str = "{HIDDEN}";',
+    "option, continued": f"train.py --api-key \\\n  {HIDDEN}",
 }  # fmt: skip
 SAID = {
     **BY_NAME,
@@ -235,6 +260,10 @@ SAID = {
     "sentence 3": f"the token is {HIDDEN}",
     "sentence 7": f"invalid token '{HIDDEN}'",
     "german": f"Passwort: {HIDDEN}",
+    "pair": f"get(url, auth=('anna', '{HIDDEN}'))",
+    "on the next line": f"Your token:\n{HIDDEN}\n",
+    "sentence 8": f"Token of anna: {HIDDEN}; the password was changed to {HIDDEN}",
+    "short names": f"creds={HIDDEN} psk={HIDDEN} PHPSESSID={HIDDEN} storepass={HIDDEN}",
     "sentence 4": f"Invalid API key provided: {HIDDEN}",
     "sentence 5": f"Enter password for anna: {HIDDEN}",
     "sentence 6": f"Password is: {HIDDEN}; password set to {HIDDEN}",
@@ -248,6 +277,7 @@ SAID = {
     "signed url 2": f"https://a.blob.example/x?sv=2024&sig={HIDDEN}",
     "password with a slash": f"postgres://anna:ab/{HIDDEN}@db:5432/x",
     "password with an at": f"postgres://anna:ab@{HIDDEN}@db/x",
+    "url-encoded": f"next=https%3A%2F%2Fanna%3A{HIDDEN}%40host%2Fx",
     "no user": f"redis://:{HIDDEN}@cache:6379/0",
     "token for a user": f"https://{HIDDEN}@example.org/x.git",
     "user of curl": f"curl -u anna:{HIDDEN} https://example.org",
@@ -258,6 +288,7 @@ SAID = {
     "channel": f"https://conda.anaconda.org/t/ab-{HIDDEN}/x",
     "webhook": "https://hooks.slack.com/services/T00000000/B00000000/" + HIDDEN + "abcdefghi",
     # By its form.
+    "smtp": f"send: 'AUTH PLAIN {BASIC}'",
     "basic": f"sent Basic {BASIC}",
     "private key": f"-----BEGIN PRIVATE KEY-----\n{HIDDEN}{PEM}\n-----END PRIVATE KEY-----",
     "private key in a log": f"I -----BEGIN EC PRIVATE KEY-----\nI {HIDDEN}{PEM}\nI -----END EC",
@@ -280,7 +311,7 @@ SECRET_NAMES = (
     "api_key access_key private_key secret_key auth_key account_key shared_key master_key "
     "encryption_key signing_key ssh_key license_key subscription_key service_key storage_key "
     "deploy_key client_key admin_key webhook_key app_key ssl_key tls_key hmac_key aes_key "
-    "MYSQL_PWD DB_PWD PG_PASS KEY_PASSPHRASE SSH_PASSPHRASE_2 secret_id"
+    "preshared_key hf_tokens MYSQL_PWD DB_PWD PG_PASS KEY_PASSPHRASE SSH_PASSPHRASE_2 secret_id"
 ).split()
 MAYBE_SECRET = (
     "pass pwd pw auth sid session sessionid sig signature cookie sas pat otp csrf"
@@ -302,7 +333,11 @@ TOKENS = [
     "ghp_" + LETTERS[:36],
     "gho_" + LETTERS[:36],
     "github_pat_" + LETTERS[:22] + "_" + LETTERS[:59],
-    "glpat-" + LETTERS[:20],
+    *(f"{each}-{LETTERS[:20]}" for each in ("glpat", "glrt", "glcbt", "tskey-auth", "NRAK")),
+    *(f"{each}_{LETTERS[:32]}" for each in ("glsa", "glc", "whsec", "lin_api", "ntn")),
+    *(each + "0123456789abcdef" * 2 for each in ("dapi", "shpat_", "SK", "key-")),
+    *(each + LETTERS[:43] for each in ("dp.pt.", "hvb.", "1//0", LETTERS[:14] + ".atlasv1.")),
+    *(each + LETTERS for each in ("LS0tLS1CRUdJTi", "IQoJb3JpZ2lu")),
     "AKIAABCDEFGHIJKLMNOP",
     "ASIAABCDEFGHIJKLMNOP",
     "AIza" + LETTERS[:35],
@@ -336,6 +371,8 @@ HARMLESS = [
     "usage: train.py [--password PASSWORD] [--token TOKEN]",
     "MY_TOKEN=[secret-1] and --password [secret-2]",
     "forward_pass: 12.5ms, backward_pass: 25.1ms",
+    "params: {'token': {'embedding': 4}}; token <- '[PAD]'; glob_step-per_second_of-training",
+    "https%3A%2F%2Fx.example%3A8080%2Fa%40b; secrets: {}; creds = <google.oauth2.Credentials at 1>",
     "basic understanding of bearer instruments",
     "password: true",
     "use_auth_token=False, token=None",

@@ -122,8 +122,9 @@ class Redactor:
                 return self._secret(value)
             return value if value in _own_words() else self(value)
         if isinstance(value, dict):
+            before = f"{name}_" if is_secret(name) else ""
             return {
-                key if _FIELD.fullmatch(key) else self(key): self.value(each, key)
+                key if _FIELD.fullmatch(key) else self(key): self.value(each, before + key)
                 for key, each in value.items()
             }
         if isinstance(value, list):  # what follows an option may be a secret by its name

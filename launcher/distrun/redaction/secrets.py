@@ -30,13 +30,13 @@ _MIXED = re.compile(r"(?=[^/~.(])(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])[\s\S]{8}")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SURE = re.compile(
     r"(?:pass(?:words?|wort|wd|phrase|code)|secrets?|credentials?|(?:api|access|private|secret|auth)key)(?:_|\Z)"
-    r"|(?:token|authorization|jwt|bearer)\Z|_(?:pass|pwd)\Z"
-    r"|(?:\A|_)(?:api|access|private|secret|auth|account|shared|master|encryption|signing|ssh|license"
+    r"|(?:token|authorization|jwt|bearer|(?:api|auth|access|hf)_tokens)\Z|_(?:pass|pwd)\Z"
+    r"|(?:\A|_)(?:api|access|private|secret|auth|account|(?:pre)?shared|master|encryption|signing|ssh|license"
     r"|subscription|service|storage|deploy|client|admin|webhook|app|ssl|tls|hmac|aes|wandb)_keys?\Z"
 )
 """What makes a name, its words in small letters and joined by `_`, one of a secret."""
 _MAYBE = re.compile(
-    r"(?:\A|_)(?:(?:ssh|user|db)?pass|pwd|pw|auth|sid|session|sessionid|sig|signature|cookie|sas|pat|otp|csrf)\Z"
+    r"(?:\A|_)(?:(?:ssh|user|db|store)?pass|pwd|(?:bind)?pw|psk|creds?|auth|sid|session|[a-z]*sess(?:ion)?id|sig|signature|cookie|sas|pat|otp|csrf)\Z"
 )
 """The names of values that may be secrets: if they look like none of a language."""
 _NONE = re.compile(
@@ -108,14 +108,17 @@ _PEM = (
 )
 """A private key to its end; if that is missing, as far as its lines look like base64."""
 _OF_SERVICE = (
-    r"(?:(?<![A-Za-z0-9])|(?<=\\[bfnrt])|(?<=%[2-7][0-9A-F])|(?<=/bot))(?=[\w.:-]{16})("
+    r"(?:(?<![A-Za-z0-9])|(?<=\\[bfnrt])|(?<=%[2-7][0-9A-F])|(?<=/bot))(?=[\w./:-]{16})("
     r"(?:hf|api_org|ghp|gho|ghu|ghs|ghr|npm|gsk|r8)_[A-Za-z0-9]{20,}"
-    r"|(?:github_pat|dckr_pat|dop_v1|wandb_v1|glpat|gldt|pypi|nvapi|GOCSPX|AGE-SECRET-KEY)"
-    r"[-_][A-Za-z0-9_-]{16,}"
+    r"|(?:github_pat|dckr_pat|do[opr]_v1|wandb_v1|gl(?:pat|dt|rt|ft|cbt|ptt|agent|sa|c)|pypi|nvapi"
+    r"|GOCSPX|AGE-SECRET-KEY|whsec|lin_api|ntn|xkeysib|PMAK|NRAK|tskey-[a-z]{3,9})[-_][\w-]{16,}"
+    r"|(?:SK|key-|dapi|shp[a-z]{2}_)[0-9a-f]{32}(?![A-Za-z0-9])|dp\.[a-z]{2}\.[A-Za-z0-9]{20,}"
+    r"|(?:1//0|[A-Za-z0-9]{14}\.atlasv1\.)[\w-]{20,}"
+    r"|(?:LS0tLS1CRUdJTi|FwoGZXIvYXdz|IQoJb3JpZ2lu)[A-Za-z0-9+/]{16,}={0,2}"
     r"|(?:sk|pk|rk)(?:_live_|_test_|[-_](?=[a-z_-]{0,60}[A-Z0-9]))[A-Za-z0-9_-]{16,}"
     r"|(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])|AIza[A-Za-z0-9_-]{30,}"
     r"|ya29\.[A-Za-z0-9_-]{20,}|xox[a-z]-[A-Za-z0-9-]{10,}|xapp-[A-Za-z0-9-]{10,}"
-    r"|hvs\.[A-Za-z0-9_-]{20,}|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"
+    r"|hv[bs]\.[A-Za-z0-9_-]{20,}|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"
     r"|[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}"
     r"|(?<![_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?)"
 )
@@ -125,15 +128,16 @@ _FORMS = [
     for each in (
         *(_PEM, _OF_SERVICE),
         r"\b(?:curl|wget)\b[^\n]{0,400}?\s(?:-[uU]|--\S*user)[= ]*[\"']?[^\s:\"'@/]+:([^\s\"']+)",
-        r"\b(?:mysql\w*|sshpass|redis-cli|docker login)\b[^\n]{0,200}?\s-[pa] ?[\"']?([^\s\"']+)",
+        r"\b(?:mysql\w*|mongo\w*|sshpass|redis-cli|twine|(?:docker|podman|az)\slogin)\b[^\n]{0,200}?\s-[pa]\s?[\"']?([^\s\"']+)",
         r"(?:hooks\.slack\.com/services|discord\w*\.com/api/webhooks|office\.com/webhook\w*)/([\w/@-]{20,})",
         r"conda[\w.:-]{0,80}/t/([\w-]{8,512})",
         r"[\"']key[\"']:[ ]?[\"']([0-9a-f]{32})[\"']",
         r"(?i:wandb)[^\n]{0,80}?(?<![0-9a-f])([0-9a-f]{40})(?![0-9a-f])",
         rf"(?<=http)s?://({_CREDENTIAL}(?::[^\s\"'<>/@]{{0,512}})?)@(?=[\w\[.-])",
         r"://[^\s/@:\"'<>]{0,512}:((?!\d{1,5}[/?#])[^\s\"'<>]{1,512})@(?=[\w\[.-])",
+        r"%3A%2F%2F[^\s%]{0,512}%3A((?!\d{1,5}%2F)[^\s&]{1,512}?)%40(?=[\w.-])",
         rf"(?i:bearer)\s+({_CREDENTIAL}[\w.~+/-]*={{0,2}})",
-        r"(?i:basic)\s+((?=\S{0,99}\d)[A-Za-z0-9+/]{12,512}={0,2})(?![\w-])",
+        r"(?i:basic|auth plain)\s+((?=\S{0,99}\d)[A-Za-z0-9+/]{12,512}={0,2})(?![\w-])",
     )
 ]
 """In each pattern, the group is the secret."""
@@ -141,23 +145,26 @@ _FORMS = [
 # What has the name of a secret before it: name, separator, value ----------------------------------
 
 _NAME = re.compile(
-    r"(?:(?<![\w.\\-])|(?<=\\[nrt])|(?<=%[2-7][0-9A-Fa-f]))(?!secret-\d+\])"
+    r"(?:(?<![\w.\\-])|(?<=\\[nrt])|(?<=%[2-7][0-9A-Fa-f])"
+    r"|(?<=(?:%25|u00)[2-7][0-9A-Fa-f]))(?!secret-\d+\])"
     r"(?:(?i:api|access|secret|private|license|encryption|signing|master) (?=(?i:keys?)\b))?"
     r"[A-Za-z_.-][\w.-]{0,200}\w"
 )
-_QUOTE = r"(?:\\*[\"']|%2[27]|&quot;|&#39;|\*\*|[`\u2018-\u201d])"
+_QUOTE = (
+    r"(?:\\*(?:[\"']|u002[27])|%(?:25)?2[27]|&(?:quot|apos|#39|#34|#x27);|\*\*|[`\u2018-\u201d])"
+)
 _SPACE = r"\s{0,20}"
-_TYPE = r"(?::[ ]?\w[\w.\[\] |]{0,40}(?= =))?"
+_TYPE = r"(?::[ ]?[\w&][\w.\[\] |]{0,40}(?= =)|[ ]\([\w ./:-]{1,40}\)(?=[ ]?[:=]))?"
 _SCHEME = r"(?:(?i:bearer|basic|token)\s)?"
-_BLOCK = r"[|>][-+0-9]{0,2}[ \t]*\n(?P<indent>[ \t]+)[^\n]*(?:\n(?P=indent)[^\n]*){0,200}"
-_ITEM = r"(?:[ \t]*\n[ \t]{0,40}- |[ \t]*)"
-_LIST = r"[\[(](?=[bur]?[\"'])[^\[\]()\n]{1,4096}"
+_ITEM = r"(?:[ \t]*\r?\n(?:[ \t]{0,40}- |(?=\S*\d)(?=[\w+/=.~-]{12,512}\s*(?:\n|\Z)))|[ \t]*)"
+_LIST = rf"[\[({{](?={_SPACE}[bur]?\\*[\"'])[^\[\](){{}}]{{1,4096}}(?=[\])}}])"
 _SIGN = (
-    rf"(?P<sign>{_TYPE}{_SPACE}(?:=>|->|:=|[+?]?={{1,3}}|\.{{4,80}}:?"
-    rf"|: invalid \w{{1,20}} value:|[:\uff1a\uff1d]|%3[AaDd])|>(?=[^\s=])"
+    rf"(?P<sign>{_TYPE}{_SPACE}(?:=>|->|<-|:=|[+?]?={{1,3}}|\.{{4,80}}:?"
+    rf"|: invalid \w{{1,20}} value:|[:\uff1a\uff1d]|%(?:25)?3[AaDd])|>(?=[^\s=])"
     rf"|</\w{{1,20}}>\s{{0,20}}<\w{{1,20}}>"
-    rf"|[,\s{{]{{1,20}}{_QUOTE}?[Vv]alue{_QUOTE}?[ ]?[:=]"
-    rf"|\s(?:(?:is|was|set to|provided):?|for \S{{1,60}}:)\s(?=[\"']|\S{{0,99}}\d)"
+    rf"|[,\s{{]{{1,20}}{_QUOTE}?(?:[Vv]alue|default){_QUOTE}?[ ]?[:=]"
+    rf"|\s(?:(?:is|was|(?:was )?(?:set|changed) to|provided):?|(?:for|of) \S{{1,60}}:)\s"
+    rf"(?=[\"']|\S{{0,99}}\d)"
     rf"|(?(end){_SPACE},{_SPACE}(?=[bur]?{_QUOTE})|(?!)))?"
 )
 _QUOTED = (
@@ -169,13 +176,18 @@ _UNQUOTED = (
     r"(?P<word>(?:[^\s\"',;&<>]|(?<=\w)[\"'](?=\w)|[,;&](?![\s\"']|\Z|[\w.%#-]{1,80}[=:;]))+)"
 )
 _BARE = (
-    rf"(?(sign){_ITEM}|[,\s|\u2502\u2503]{{1,20}}(?:- )?)"
-    rf"(?P<bare>{_BLOCK}|{_LIST}|(?:[bur]?{_QUOTE})?{_SCHEME}{_UNQUOTED})"
+    rf"(?(sign){_ITEM}|[,\s|\\\u2502\u2503]{{1,20}}(?:- )?)"
+    rf"(?P<bare>{_LIST}|(?:[bur]?{_QUOTE})?{_SCHEME}{_UNQUOTED})"
 )
 _VALUE = re.compile(rf"(?P<end>{_QUOTE})?\]?{_SIGN}(?:{_QUOTED}|{_BARE})")
 """What may follow the name of a secret: a sign, and a value, in quotes, bare or of YAML."""
 _REST = re.compile(r"[^\r\n\"'}]{0,4096}")
-_LINE_START = re.compile(r"(?:\A|\n)[ \t]*(?:- )?\Z")
+_LINE_START = re.compile(r"(?:\A|\n)([ \t]*(?:- )?)[\"']?\Z")
+_LINES = re.compile(
+    r"[\"']?:[ \t]*(?:[|>][-+\d]{0,2}[ \t]*)?\r?\n"
+    r"(?P<lines>(?P<indent>[ \t]*(?:- )?)[^\s#][^\n]*(?:\n(?P=indent)[^\n]*){0,200})"
+)
+"""What stands in YAML below a key."""
 
 
 def replace_secrets(text: str, replacement: Callable[[str], str]) -> str:
@@ -190,23 +202,31 @@ def replace_secrets(text: str, replacement: Callable[[str], str]) -> str:
     parts, done = [], 0
     for found in _NAME.finditer(text):
         name, (start, end) = found[0], found.span()
-        value = _VALUE.match(text, end) if start >= done and _rank(name) else None
+        if start < done or not _rank(name):
+            continue
+        line = _LINE_START.search(text, max(0, start - 80), start)
+        value = _LINES.match(text, end) if line else None
+        if not (line and value and len(value["indent"]) > len(line[1])):
+            value = _VALUE.match(text, end)
         if value is None:
             continue
-        kind = next(each for each in ("quoted", "word", "bare") if value[each] is not None)
+        kinds = value.groupdict()
+        kind = next(k for k in ("lines", "quoted", "word", "bare") if kinds.get(k) is not None)
         hidden = value[kind]
         if kind == "word":
             is_header = name.lower().endswith(("authorization", "cookie"))
             is_yaml = _rank(name) > 1 and " " not in name and text[end : end + 2] == ": "
-            if is_header or (is_yaml and _LINE_START.search(text, max(0, start - 80), start)):
+            if is_header or (is_yaml and line):
                 hidden = (_REST.match(text, value.start(kind)) or value)[0].rstrip()
             else:
                 hidden = hidden.rstrip(")]}.,:;!?\\")
-        is_quoted = kind == "quoted" and not name.lower().endswith("token")
+        is_token = name.lower().endswith("token")
         is_option = name[0] == "-" and hidden[:1] != "-"
-        is_meant = value["sign"] or is_quoted or is_option or _MIXED.match(hidden)
-        # `--password PASSWORD` is a usage.
-        if is_meant and is_secret_value(name, hidden) and hidden.lower() not in name.lower():
+        is_quoted = kind == "quoted" and not is_token
+        is_meant = kinds.get("sign", ":") or is_quoted or is_option or _MIXED.match(hidden)
+        # `--password PASSWORD` is a usage, `{'token': {...}}` the parameters of a model.
+        is_other = hidden.lower() in name.lower() or (is_token and hidden[:1] == "{")
+        if is_meant and not is_other and is_secret_value(name, hidden.lstrip("({")):
             parts += [text[done : value.start(kind)], replacement(hidden)]
             done = value.start(kind) + len(hidden)
     return "".join([*parts, text[done:]])
