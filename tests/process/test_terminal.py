@@ -151,6 +151,14 @@ import os, signal, sys, time, weakref
 from distrun.cli import signals
 
 signals.install()
+set_timer = signal.setitimer
+
+def set_timer_slowly(*arguments):
+    set_timer(*arguments)
+    time.sleep(0.05)  # the alarm comes before the callback has returned
+
+if sys.argv[2] == "slowly":
+    signal.setitimer = set_timer_slowly
 
 class Referent:
     pass
@@ -167,9 +175,9 @@ except signals.ENDED as error:
 
 
 def test_it_is_raised_again() -> None:
-    for name, number in (("SIGTERM", 15), ("SIGINT", 2)):
+    for name, number, speed in (("SIGTERM", 15, "at once"), ("SIGINT", 2, "slowly")):
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, name],
+            [sys.executable, "-c", PROGRAM, name, speed],
             capture_output=True, text=True, timeout=50, check=False,
         )  # fmt: skip
         assert (done.stdout, done.stderr) == (f"ended by {number}\n", "")

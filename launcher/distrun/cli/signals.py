@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from types import FrameType
 from typing import NoReturn
 
 from distrun.cli import streams
@@ -44,12 +45,18 @@ def _raise_again(lost: sys.UnraisableHookArgs) -> None:
         sys.__unraisablehook__(lost)
         return
 
-    def end(_number: int, frame: object) -> None:
+    def end(_number: int, frame: FrameType | None) -> None:
+        caller = frame
+        while caller is not None:
+            if caller.f_code is _raise_again.__code__:
+                return  # the callback has not returned: it would be lost again
+            caller = caller.f_back
+        signal.setitimer(signal.ITIMER_REAL, 0)
         if signal.getsignal(number) is _end:
             _end(number, frame)
 
     signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS, _AGAIN_SECONDS)
 
 
 def restore() -> None:
