@@ -27,8 +27,8 @@ from distrun.words.advice import advice_text, reason_text
 from harness.loops import SimulatedLoop
 from harness.values import not_none
 
-TF = "/v/lib/python3.11/site-packages/tensorflow/python/"
-KERAS = "/v/lib/python3.11/site-packages/tf_keras/src/"
+SITE = "/v/lib/python3.11/site-packages/"
+TF, KERAS = f"{SITE}tensorflow/python/", f"{SITE}tf_keras/src/"
 TRAIN = ("train", "/home/u/train.py", 41)
 MODULE = ("<module>", "/home/u/train.py", 60)
 EXECUTE = ("quick_execute", f"{TF}eager/execute.py", 53)
@@ -37,6 +37,7 @@ SAVES = ("CheckpointManager.save", f"{TF}checkpoint/checkpoint_management.py", 8
 STEP = (EXECUTE, CALL, TRAIN, MODULE)
 PRINTS = (("train", "/home/u/train.py", 50, "print(step, loss)"), MODULE)
 TRACES = (("func_graph_from_py_func", f"{TF}framework/func_graph.py", 9), CALL, TRAIN, MODULE)
+POOL = ("IMapIterator.next", "/usr/lib/python3.11/multiprocessing/pool.py", 9)
 LOADS = (("load_batch", "/home/u/data.py", 12), TRAIN, MODULE)
 GENERATOR = (
     ("batches", "/home/u/data.py", 7),
@@ -104,6 +105,15 @@ def profiled(*parts: Any, **more: Any) -> TaskProfile:
         ((EXECUTE, (*TRAIN, "print(float(loss))"), MODULE), Kind.STEP),
         ((EXECUTE, ("PreemptionCheckpointHandler.run", f"{TF}failure.py", 9), TRAIN), Kind.STEP),
         ((TRAIN, MODULE), Kind.OWN),
+        ((EXECUTE, ("train_and_evaluate", "/home/u/train.py", 9), MODULE), Kind.STEP),
+        ((EXECUTE, ("Trainer.validate", "/home/u/train.py", 9), TRAIN), Kind.EVALUATION),
+        ((("evaluate", f"{SITE}pandas/core/expressions.py", 9), TRAIN), Kind.OWN),
+        ((("checkpoint", f"{SITE}torch/utils/checkpoint.py", 9), TRAIN), Kind.STEP),
+        ((("save", f"{SITE}torch/serialization.py", 9), TRAIN), Kind.SAVING),
+        ((("open", f"{SITE}PIL/Image.py", 9), *LOADS), Kind.INPUT),
+        ((("Queue.get", "/usr/lib/python3.11/queue.py", 9), TRAIN), Kind.INPUT),
+        ((POOL, ("tqdm.__iter__", f"{SITE}tqdm/std.py", 9), TRAIN), Kind.INPUT),
+        ((("array2string", f"{SITE}numpy/_core/arrayprint.py", 9), TRAIN), Kind.PRINTING),
         ((("_find_and_load", "<frozen importlib._bootstrap>", 7), MODULE), Kind.IMPORTING),
         # A program that another one imports trains all the same.
         ((*STEP[:3], ("_find_and_load", "<frozen importlib._bootstrap>", 7), MODULE), Kind.STEP),
@@ -129,6 +139,10 @@ def test_a_step_that_waits_for_a_generator_waits_for_input() -> None:
     found = profiled(*alternating, others=((GENERATOR, 0.3), ((), 0.2)))
     assert found.shares[Kind.INPUT] == pytest.approx(0.6)
     assert found.places[Kind.INPUT] == "batches, data.py:7"
+    made = "outer_factory.<locals>.inner_factory.<locals>.tf__load.<locals>.decode"
+    converted = (((made, "/tmp/__autograph_generated_filex.py", 16), *GENERATOR[1:]), 0.5)
+    found = profiled(*alternating, others=(converted,))
+    assert found.places[Kind.INPUT] == "load.<locals>.decode, as AutoGraph has made it"
     never_waits = profiled((STEP, 0.5, 1.0), others=((GENERATOR, 0.5),))
     assert never_waits.shares[Kind.INPUT] == pytest.approx(1.0)
 
@@ -150,6 +164,7 @@ def slow(*parts: Any, **more: Any) -> Any:
         ([(STEP, 1.0, 0.4)], {"wait": 0.6, "nice": 10}, [Obstacle.NO_CORE, Obstacle.NICE]),
         ([(STEP, 1.0, 0.4)], {"wait": 0.6, "host_busy": 7.9},
          [Obstacle.NO_CORE, Obstacle.BUSY_NEIGHBOUR]),
+        ([((), 1.0, 0.4)], {"wait": 0.6, "nice": 10}, [Obstacle.NO_CORE, Obstacle.NICE]),
         ([(STEP, 1.0, 1.0)], {"cores": 1}, [Obstacle.FEWER_CORES, Obstacle.LONGER_STEPS]),
         ([(STEP, 1.0, 1.0)], {"swapped_bytes": 1 << 30, "clock_mhz": 1200},
          [Obstacle.SWAPPED, Obstacle.SLOWER_CLOCK, Obstacle.LONGER_STEPS]),

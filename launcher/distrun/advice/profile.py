@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from distrun.advice.model import Kind, Obstacle, Reason
 from distrun.frozen import Frozen, replace
-from distrun.job.stacks import Frame, ProcessStacks, Recording
+from distrun.job.stacks import CONVERTED, Frame, ProcessStacks, Recording
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,12 +33,19 @@ _CLOCK_RATIO = 0.85
 _LEAST_TRIP, _SLOWER_TRIP = 0.002, 5.0
 """Seconds, and how many times longer than between the others: a round trip that is slow."""
 
-
+_SAVING = r"(?:^|\.)_*(?:save(?:_[a-z_]+)?|(?:write_|make_)?checkpoint) (?!\S*/torch/[au])"
+"""PyTorch's checkpoints of activations, in torch/utils, are a part of the step."""
+_EVALUATION = r"(?:^|\.)_*(?:evaluat(?:e|ion)|test)(?:_[a-z_]+)? \S*/(?:\w*keras|tensorflow\w*)/"
+_OWN_EVALUATION = (
+    r"(?:^|\.)_*(?:(?:run|do|maybe)_)?(?:eval(?:uat(?:e|ion))?|val(?:id(?:at(?:e|ion))?)?|test)"
+    r"(?:_(?!\S*(?:train|fit))[a-z_]+)? (?!\S*(?:-packages|/lib(?:64)?/python3))"
+)
+"""Functions of the user: `train_and_evaluate` is none."""
 _NAMED = (
-    (Kind.SERVING, r"(?:^|\.)join [^ ]*/server_lib\.py$"),
-    (Kind.SAVING, r"(?:^|\.)_*(?:save(?:_[a-z_]+)?|(?:write_|make_)?checkpoint) "),
-    (Kind.EVALUATION, r"(?:^|[._])(?:evaluat(?:e|ion)|test)(?:_[a-z_]+)? "),
-    (Kind.EVALUATION, r"(?:^|[._])validat(?:e|ion)(?:_[a-z_]+)? (?![^ ]*/(?:keras|tf_keras)/)"),
+    (Kind.SERVING, r"(?:^|\.)(?:join \S*/server_lib|serve_forever \S*/socketserver)\.py$"),
+    (Kind.SAVING, _SAVING),
+    (Kind.EVALUATION, _EVALUATION),
+    (Kind.EVALUATION, _OWN_EVALUATION),
     (Kind.TRACING, r"(?:func_graph_from_py_func|trace_function|converted_call) [^ ]*/tensorflow/"),
     (Kind.INPUT, r"__next__ [^ ]*/(?:iterator_ops|input_lib|data_adapter|dataloader)\.py$"),
     (Kind.INPUT, r"(?:_next_internal|get_next\w*) [^ ]*/(?:gen_dataset_ops|iterator_ops)\.py$"),
@@ -46,8 +53,9 @@ _NAMED = (
 """A stack with a frame whose function and file look so is of that kind: the first that fits."""
 _INNER = (
     (Kind.IMPORTING, r" <frozen importlib"),
-    (Kind.PRINTING, r" [^ ]*/(?:rich|tqdm|loguru|absl/logging|logging)/[^ /]*\.py$"),
-    (Kind.PRINTING, r" [^ ]*/(?:progbar|io_utils|generic_utils)\.py$"),
+    (Kind.INPUT, r"(?:^|\.)(?:next|get) [^ ]*/(?:multiprocessing/(?:pool|queues)|queue)\.py$"),
+    (Kind.PRINTING, r"(?<!__iter__) [^ ]*/(?:rich|tqdm|loguru|absl/logging|logging)/[^ /]*\.py$"),
+    (Kind.PRINTING, r" [^ ]*/(?:progbar|io_utils|generic_utils|arrayprint|_tensor_str)\.py$"),
     (Kind.STEP, r" [^ ]*/(?:tensorflow|keras|tf_keras|torch|jax|jaxlib)/"),
 )
 """The same of the frames of libraries that the user's innermost function has called."""
@@ -55,7 +63,7 @@ _OWN_INPUT = re.compile(
     r"(?:^|\.)(?:(?:load|read|next|get|fetch|make|prepare)_\w*(?:batch|data|example|sample|image)"
     r"|generat(?:e|or))"
 )
-"""The user's innermost function, if it has called no library."""
+"""The user's innermost function, if what it has called of libraries is of no kind."""
 _PRINTS = re.compile(r"\bprint\(|\b(?:stdout|stderr)\.(?:write|flush)\(")
 _GENERATORS = re.compile(r" [^ ]*/(?:script_ops|from_generator_op)\.py$")
 """Frames of threads in which TensorFlow calls the user's generator."""
@@ -79,8 +87,9 @@ class TaskProfile(Frozen, kw_only=True):
     @property
     def starved(self) -> float:
         """For how much of a step it gets no core."""
-        delay, step = (self.shares.get(kind, 0.0) for kind in (Kind.NO_CORE, Kind.STEP))
-        return delay / max(0.01, delay + step)
+        kinds = Kind.NO_CORE, Kind.STEP, Kind.BUSY
+        delay, *steps = (self.shares.get(kind, 0.0) for kind in kinds)
+        return delay / max(0.01, delay + sum(steps))
 
     @property
     def own(self) -> float:
@@ -161,14 +170,18 @@ class Timeline:
                     return kind
         if stack and _PRINTS.search(self._recording.frames[stack[0]][3]):
             return Kind.PRINTING
-        is_input = depth == 0 and _OWN_INPUT.search(self._keys[stack[0]])
+        is_input = depth is not None and _OWN_INPUT.search(self._keys[stack[depth]])
         return Kind.INPUT if is_input else Kind.OWN
 
     def place(self, stack: int) -> str:
         """Return the innermost line of the user's program; '' if there is none."""
-        frames = (self.frames[i] for i in self._recording.stacks[stack])
+        frames = [self.frames[i] for i in self._recording.stacks[stack]]
         own = next((each for each in frames if not each.is_of_library), None)
-        return "" if own is None else f"{own.function}, {own.place}"
+        if own is not None:
+            return f"{own.function}, {own.place}"
+        made = next((each.function for each in frames if CONVERTED in each.file), "")
+        name = made.rpartition("inner_factory.<locals>.")[2].removeprefix("tf__")
+        return name and f"{name}, as AutoGraph has made it"
 
     def generator_at(self, moment: float) -> int | None:
         """Return the stack of a thread that is in the user's generator then."""
@@ -181,8 +194,11 @@ class Timeline:
         return None
 
 
-def profile(process: ProcessStacks) -> TaskProfile | None:
-    """Return where the time of a process went; None if that is not known."""
+def profile(process: ProcessStacks, *, is_alone: bool = False) -> TaskProfile | None:
+    """Return where the time of a process went; None if that is not known.
+
+    `is_alone`: no other task trains with it, so its steps wait for a device or a disk.
+    """
     recording = process.recording
     if recording is None or len(recording.readings) < 2:
         return None
@@ -205,7 +221,7 @@ def profile(process: ProcessStacks) -> TaskProfile | None:
                 parts = [(kind, 1 - idle, place), (Kind.INPUT, idle, timeline.place(generator))]
             elif kind is Kind.STEP:
                 parts = [(kind, active - delay, place), (Kind.NO_CORE, delay, place)]
-                parts.append((Kind.WAITING, 1 - active, place))
+                parts.append((Kind.IDLE if is_alone else Kind.WAITING, 1 - active, place))
         for kind, share, place in parts:
             times[kind] += length * share
             of_kind = places.setdefault(kind, {})

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _MAIN = "MainThread"
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3[^/]*/")
+CONVERTED = "/__autograph_generated_file"
+"""In the path of a file that AutoGraph has made of a function, and that nobody can look at."""
+_LIBRARY = re.compile(rf"/(?:site|dist)-packages/|/lib(?:64)?/python3[^/]*/|{CONVERTED}")
 _OWN_FILE = re.compile(r"\.py$|^<(?:string|stdin)>$")
 _LONGEST_TEXT = 1 << 21
 _MOST_PROCESSES = 4096
@@ -30,7 +32,7 @@ class Frame(Struct):
 
     @property
     def is_of_library(self) -> bool:
-        """Whether the file is installed, and not of the user's program."""
+        """Whether the file is installed or generated, and not of the user's program."""
         return _LIBRARY.search(self.file) is not None or _OWN_FILE.search(self.file) is None
 
     @property
