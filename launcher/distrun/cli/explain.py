@@ -64,9 +64,9 @@ def command(topic: str | None) -> int:
         for kind in _OTHER_NAMES.get(name, (name,)):
             console.print_text(f"{kind}: a kind of verdict, see docs/failures-reference.md")
             _print_rows(dict(zip(("looks", "advice"), _kinds()[kind], strict=True)))
-    elif topic in explained():
-        console.print_text(f"{topic}: why a job is slow, see docs/performance.md")
-        _print_rows(dict(zip(("looks", "advice"), explained()[topic], strict=True)))
+    elif name in explained():
+        console.print_text(f"{name}: why a job is slow, see docs/performance.md")
+        _print_rows(dict(zip(("looks", "advice"), explained()[name], strict=True)))
     else:
         for path in _paths(topic):
             _print_key(path, _spec_keys()[path])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from distrun.cli.stacks import problems, take
 from distrun.codec import to_json
 from distrun.errors import HostError
 from distrun.job import py_spy
-from distrun.job.folder import JobStore, replace_file
+from distrun.job.folder import JobFolder, JobStore, replace_file
 from distrun.job.stacks import Stacks
 from distrun.report.flame import INPUT_MARK
 from distrun.spec.problems import printable
@@ -67,16 +67,34 @@ def command(
     sets it apart: a longer step, less of a core, a generator that is slow, a checkpoint.
 
     It needs py-spy here, and nothing on the hosts: pip install py-spy
+
     Without py-spy, only busy and idle times are known.
 
     \b
       distrun profile mnist --seconds 2 -o mnist.json
     """
     folder = JobStore.default().find(job)
-    found = take(folder, tasks, seconds=seconds)
-    profiles = [each for each in map(profile.profile, found.processes) if each is not None]
+    # A file that cannot be written is said before anybody waits for it.
+    with nullcontext() if output is None else write_file(Path(output)) as file:
+        found = take(folder, tasks, seconds=seconds)
+        profiles = _show(folder, found, seconds, as_json=as_json)
+        stacks = json.dumps(speedscope(profiles, folder.job_id))
+        with suppress(OSError):  # of the report's page
+            replace_file(folder.profile_file, stacks)
+        if file is not None:
+            file.write(stacks.encode())
+    if file is not None:
+        console.print_message(f"wrote {output}: open it with https://www.speedscope.app")
+    return 0 if profiles else HostError.exit_code
+
+
+def _show(folder: JobFolder, found: Stacks, seconds: int, *, as_json: bool) -> list[TaskProfile]:
     state = folder.state()
+    is_alone = len(state.training) < 2
+    each_profile = (profile.profile(each, is_alone=is_alone) for each in found.processes)
+    profiles = [each for each in each_profile if each is not None]
     members = {task.name for task in state.synchronous_tasks}
+    members -= {each.task for each in found.processes if not each.is_python}
     hosts = {task.name: task.host for task in state.tasks.values()}
     straggler = profile.straggler(profiles, members, hosts)
     traffic = profile.find_traffic(profiles)
@@ -92,14 +110,7 @@ def command(
         console.print_renderable(view)
         for line in network_lines(traffic, slow_link):
             console.print_text(line)
-    stacks = json.dumps(speedscope(profiles, folder.job_id))
-    with suppress(OSError):  # of the report's page
-        replace_file(folder.profile_file, stacks)
-    if output is not None:
-        with write_file(Path(output)) as file:
-            file.write(stacks.encode())
-        console.print_message(f"wrote {output}: open it with https://www.speedscope.app")
-    return 0 if profiles else HostError.exit_code
+    return profiles
 
 
 def profile_json(

@@ -82,6 +82,11 @@ def take(
             f"job {folder.job_id} has ended: nothing of it runs",
             hint=f"see what it printed last: distrun logs {folder.job_id} -n 20",
         )
+    if not (found.processes or found.silent):
+        raise UsageError(
+            f"nothing of {format_task_names(names) or f'job {folder.job_id}'} runs now",
+            hint=f"see how far it is: distrun status {folder.job_id}",
+        )
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -50,6 +51,7 @@ class _Recording:
                 stdout=self._messages,
                 stderr=self._messages,
                 pass_fds=[program, self._output],
+                env=dict(os.environ, RUST_BACKTRACE="0"),  # the error is the last line
             )
         except OSError as error:
             os.write(self._messages, "py-spy: {}".format(error.strerror).encode())
@@ -58,20 +60,25 @@ class _Recording:
     def has_ended(self) -> bool:
         return self._process is None or self._process.poll() is not None
 
+    def interrupt(self) -> None:
+        """End the samples early: where py-spy gets little of a core, it takes each one later."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGINT)
+
     def read(self) -> None:
         """Note the CPU time of now."""
         if len(self._readings) % _READINGS_PER_DELAY == 0:
             self._delay = _delay(self._pid)
-        now = time.time() - self._began
-        self._readings.append(
-            (round(1e3 * now, 1), round(1e3 * cpu_seconds(self._pid), 1), self._delay)
-        )
+        now, used = time.time() - self._began, cpu_seconds(self._pid)
+        if used or not self._readings:  # it has not ended
+            self._readings.append((round(1e3 * now, 1), round(1e3 * used, 1), self._delay))
 
     def result(self, traffic: List[Dict[str, sock_diag.Traffic]]) -> Dict[str, Any]:
         """Its part of the answer. `traffic`: of all connections, at the beginning and now."""
         if self._process is not None and not self.has_ended:
             self._process.kill()
             self._process.wait()
+            os.write(self._messages, b"\npy-spy got no core in time: the host is too busy")
         after = _surroundings(self._pid)
         recording: Dict[str, Any] = {
             "readings": self._readings,
@@ -86,6 +93,9 @@ class _Recording:
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             words = _content(self._messages).decode("utf-8", "replace").strip().splitlines()
             self._found["error"] = (words or ["there was no time left"])[-1][:_LONGEST_NAME]
+        process = processes.find(self._pid)
+        if process is not None and process.is_suspended:
+            self._found["error"] = "it is suspended; kill -CONT {}".format(self._pid)
         return self._found
 
     def _add_stacks(self, recording: Dict[str, Any]) -> None:
@@ -133,11 +143,16 @@ def record(
         _Recording(task, _worker(each), program, seconds) for task, each in pids.items() if each
     ]
     began, traffic = time.monotonic(), sock_diag.traffic()
+    late = seconds + _SPARE_SECONDS / 2
     while True:
         passed = time.monotonic() - began
         is_over = passed >= seconds and all(each.has_ended for each in recordings)
         if is_over or passed >= seconds + _SPARE_SECONDS:
             break
+        if passed >= late:
+            late *= 2
+            for each in recordings:
+                each.interrupt()
         for each in recordings:
             each.read()
         time.sleep(1 / _READINGS)
