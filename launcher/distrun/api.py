@@ -144,7 +144,7 @@ class JobStatus(Frozen, kw_only=True):
         cause: why the job failed or was stopped, in words.
         cause_kind: the kind of failure, such as `host_memory` (`distrun explain` lists them).
         advice: what to do about it.
-        warnings: what speaks against its success.
+        warnings: what went wrong although its tasks exited 0.
         tensorboard: the URL of the job's TensorBoard.
         folder: the job's record.
     """
@@ -395,7 +395,7 @@ class Job:
         _require(signal in signals.valid_signals(), "signal", signal)
         order = StopOrder(command="Job.kill()", signal=int(signal), grace=grace)
         errors: list[DistrunError] = []
-        stop = StoppedJob(self._existing(), order, tell=errors.append)
+        stop = StoppedJob(self._existing(), order, on_error=errors.append)
         stop.ask()
         stop.wait()
         for error in errors:
@@ -468,7 +468,7 @@ def run(  # noqa: PLR0913 - all but two are optional, by name
         chief: start a chief beside the workers.
         strategy: the tf.distribute strategy. Default: the one that the script creates.
         hosts: names, ranges or `name:slots`. Default: this machine.
-        hostfile: a file with one host a line.
+        hostfile: a file with one host per line.
         python: the interpreter.
         env: variables of the tasks.
         module: `program` is a module's name.
@@ -535,8 +535,8 @@ def launch(spec: Spec, *, preflight: bool = True, strict: bool = False, force: b
 def _launch(spec: Spec, **how: bool) -> Job:
     from distrun.supervisor import tensorboard
 
-    tell = functools.partial(warnings.warn, stacklevel=4)
-    chosen = tensorboard.without_missing(spec._spec, tell)  # noqa: SLF001 - the class is here
+    warn = functools.partial(warnings.warn, stacklevel=4)
+    chosen = tensorboard.without_missing(spec._spec, warn)  # noqa: SLF001 - the class is here
     answer = _ask("launch", chosen, **how)
     started = job(answer["job_id"])
     try:
@@ -580,7 +580,7 @@ def report(**values: float) -> None:
     blocks and never fails, and does nothing where distrun has not started the program.
 
     Raises:
-        UsageError: a value is no number.
+        UsageError: a value is not a number.
     """
     try:
         numbers = {name.upper(): float(value) for name, value in values.items()}

@@ -82,7 +82,9 @@ def test_a_first_save_that_is_killed_does_not_hinder_the_next_launch(
         assert saves.victim
         assert (folder / "ckpt-1.index").read_bytes() == b""
         with alone(*arguments) as job:
-            job.wait_for(r"the first checkpoint in .* is incomplete: .*; training starts anew")
+            job.wait_for(
+                r"the first checkpoint in .* is incomplete: .*; training starts from the beginning"
+            )
             assert job.finish() == 0
         assert job.epochs[0]["step"] == 4
 

@@ -417,7 +417,9 @@ class World:
             "selectors.DefaultSelector": InstantSelector,
             "distrun.agent.linux.syscalls.signal_pipe": lambda _: self._signals[0],
             # Where no process can be made, questions are answered at once: a fork has a real clock.
-            "distrun.supervisor.hosts.inquiry.Inquiry": mock.Mock(side_effect=BlockingIOError),
+            "distrun.supervisor.hosts.background_calls.BackgroundCall": mock.Mock(
+                side_effect=BlockingIOError
+            ),
             "time.monotonic": lambda: self.now,
             "time.time": lambda: NOW + self.now,
         }

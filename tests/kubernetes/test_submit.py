@@ -81,7 +81,7 @@ def test_a_submitted_job_is_seen_from_anywhere_and_leaves_nothing(
     assert distrun.status(job)["kubernetes"]["namespace"] == "default"
     attached = distrun.start("attach", job, stdout=-1, text=True)
     # py-spy came with the job.
-    assert "it is no Python program" in distrun("stacks", job).stdout
+    assert "it is not a Python program" in distrun("stacks", job).stdout
     assert " | step " in not_none(attached.stdout).readline()
     distrun.checked("kill", job, timeout=120)
     attached.communicate(timeout=60)

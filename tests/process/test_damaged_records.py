@@ -204,4 +204,4 @@ def test_no_command_waits_for_a_pipe_or_fails_of_a_folder(distrun: Distrun) -> N
     assert other in shown.stdout
     assert distrun("status", folder.name, timeout=SECONDS).returncode == 0
     waited = distrun.told(69, "wait", folder.name, timeout=SECONDS)
-    assert "is no regular file: the result of the job is unknown" in waited
+    assert "is not a regular file: the result of the job is unknown" in waited

@@ -119,7 +119,7 @@ def test_a_program_beside_the_spec_is_found_from_any_folder(distrun: Distrun) ->
     assert distrun.status()["origin"] == "distrun"
 
 
-LEFT = "worker:0 exited 0 with 2 processes still at work, which distrun ended: sleep 600; sleep 700"
+LEFT = "worker:0 exited 0 with 2 processes still running, which distrun ended: sleep 600; sleep 700"
 
 
 def test_what_was_still_at_work_is_told_everywhere(distrun: Distrun) -> None:

@@ -134,8 +134,8 @@ def test_a_program_that_certainly_fails_is_refused(modules: Path, distrun: Distr
         for command in (["launch", spec], *others):
             said = distrun.told(65, *command)
             assert words in said
-            assert said.endswith("nothing was started; to start it nevertheless: --force\n")
-    with pytest.raises(package.DistrunError, match="to start it nevertheless: force=True"):
+            assert said.endswith("nothing was started; to start it anyway: --force\n")
+    with pytest.raises(package.DistrunError, match="to start it anyway: force=True"):
         package.launch(package.load(spec))
     (modules / "go.sh").write_text("#!/bin/sh\necho went $1\n")
     (command,) = re.findall(r"if it is not Python: (chmod .*)", distrun("run", "go.sh").stderr)

@@ -116,7 +116,7 @@ CASES = {
         STOPS,
         0,
         r"worker:1 was preempted: it exited 0 at step \d+ after a SIGTERM that distrun did not",
-        "worker:0 came to step 59",
+        "worker:0 reached step 59",
     ),
     "broken pool": run(POOL, 1, LOST_CHILD, "memory"),
     "children of a fork that hang": launch(
@@ -170,7 +170,7 @@ CASES = {
         {"train.py": HELLO},
         ["run", "train.py", "-n", "2"],
         2,
-        (r"options of `distrun run` stand before it: distrun run -n 2 train\.py",),
+        (r"options of `distrun run` go before it: distrun run -n 2 train\.py",),
         "program.args",
     ),
     "sets": run(

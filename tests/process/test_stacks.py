@@ -68,7 +68,7 @@ def test_no_process_stays_suspended_by_a_py_spy_that_takes_too_long(tmp_path: Pa
 def test_what_is_no_python_program_is_told(distrun: Distrun) -> None:
     distrun.detached("sleep 100", workers=1)
     shown = distrun("stacks")
-    assert shown.stdout.strip() == "worker:0: it is no Python program"
+    assert shown.stdout.strip() == "worker:0: it is not a Python program"
     assert distrun("kill").returncode == 0
 
 
@@ -79,7 +79,7 @@ def test_a_stall_starts_the_job_again_then_ends_it_and_names_the_task_that_stood
     done = distrun.launch(hanging_script(distrun.cwd), workers=3, **keys)
     assert done.returncode == 75
     assert (
-        "no progress within timeouts.stall, 3 s; unlike the others, worker:1 stood at load_batch, "
+        "no progress within timeouts.stall, 3 s; unlike the others, worker:1 was at load_batch, "
         "hang.py:6 (stalled)"
     ) in done.stderr
     job, recorded = distrun.status(), recorded_events(distrun)
@@ -89,7 +89,7 @@ def test_a_stall_starts_the_job_again_then_ends_it_and_names_the_task_that_stood
     assert [place["tasks"] for place in places[-1]] == [["worker:1"], ["worker:0", "worker:2"]]
     assert distrun("report", "-o", "page.html").returncode == 0
     page = (distrun.cwd / "page.html").read_text()
-    assert "load_batch, hang.py" in page.partition("Where the tasks stood when the job stalled")[2]
+    assert "load_batch, hang.py" in page.partition("Where the tasks were when the job stalled")[2]
 
 
 TRAIN = """\

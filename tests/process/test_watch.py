@@ -48,7 +48,7 @@ def test_tasks_the_log_and_the_stacks_of_the_chosen_one(
     window.shows("log of worker:5", "begun worker:5", "Show all")
     wait_until(lambda: re.search(r"worker:5 +running", window.text()), what="whole cells")
     window.type("s")
-    window.shows("where worker:5 stands", "held.py:4")
+    window.shows("stacks of worker:5", "held.py:4")
     window.type("l")
     wait_until(lambda: window.text().count("log of worker:5") > 1)
     window.type("\x1b")

@@ -67,7 +67,7 @@ def test_outside_of_an_allocation_the_error_names_submit(
     slurm: Cluster, distrun: Distrun, slurm_spec: WriteSlurmSpec
 ) -> None:
     launched = distrun.told(65, "launch", slurm_spec("true"))
-    assert "this is no Slurm allocation; queue the job with `distrun submit`" in launched
+    assert "this is not a Slurm allocation; queue the job with `distrun submit`" in launched
     assert distrun("run", "-n", "auto", "true").returncode == 65
 
 

@@ -33,7 +33,7 @@ def test_a_job_is_followed_from_the_login_node_to_its_end(
         distrun.start(*command, job_id, stdout=-1, text=True)
         for command in (("logs", "-f"), ("attach",))
     )
-    assert "it is no Python program" in distrun("stacks", job_id).stdout  # by srun, on its node
+    assert "it is not a Python program" in distrun("stacks", job_id).stdout  # by srun, on its node
     distrun.told(124, "wait", job_id, "--timeout", "500ms")
     gate.touch()
     distrun.checked("wait", job_id)

@@ -123,7 +123,7 @@ def test_a_fetch_that_was_cut_goes_on_where_it_was(ssh: Ssh, distrun: Distrun) -
     _, told = process.communicate(timeout=60)
     assert process.returncode == 69, told
     assert "h1: " in told
-    assert "to go on: the same command" in told
+    assert "to continue: the same command" in told
     (before,) = parts()
     assert 0 < before < size
     distrun.checked("fetch", "job", "-o", "back")

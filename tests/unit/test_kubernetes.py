@@ -178,7 +178,7 @@ def test_an_answer_that_is_no_list_of_objects_is_told(answer: Path, printed: byt
     with pytest.raises(SchedulerError) as raised:
         batch_job.find([BatchJob(id=NAME, namespace="n")])
     assert raised.value.cause is not None
-    assert raised.value.cause.text.startswith("its answer is no list of objects")
+    assert raised.value.cause.text.startswith("its answer is not a list of objects")
 
 
 def test_all_that_is_invalid_in_a_manifest_is_told() -> None:
@@ -305,7 +305,7 @@ def _answer(answer: Path, status: Json, exec_says: str) -> None:
     [
         ({"phase": "Pending"}, ":", "does not run yet"),
         (RUNNING, "echo error: upgrade failed >&2", "cannot be reached: error: upgrade failed"),
-        (RUNNING, f"printf '{relay.MARK.decode()}no frame of ours'", "no message of distrun"),
+        (RUNNING, f"printf '{relay.MARK.decode()}no frame of ours'", "not a message of distrun"),
         (RUNNING, f"printf '{relay.MARK.decode()}'; echo shut down >&2", "was lost: shut down"),
         ({"phase": "Succeeded"}, "echo error: completed pod >&2", "is ending"),
     ],

@@ -70,13 +70,13 @@ def test_a_task_that_only_computes_ends_in_the_same_words(world: World) -> None:
     (event,) = world.of(events.TasksQuiet)
     assert event.busy == (spins,)
     assert event.usual >= HEARTBEAT
-    said = f"or reported progress, which came every {HEARTBEAT:.1f} s before; {spins} is at work "
+    said = f"or reported progress, which came every {HEARTBEAT:.1f} s before; {spins} is busy "
     assert said in (event_text(event) or "")
     world.stop(10.0)
     world.wait(30.0)
     verdict = not_none(not_none(world.state.outcome).verdict)
     assert (verdict.kind, verdict.cause.code) == (Kind.STALLED, Code.TASKS_STOPPED)
-    assert f"{spins} was at work while the others waited" in cause_text(verdict.cause)
+    assert f"{spins} was busy while the others waited" in cause_text(verdict.cause)
 
 
 def test_its_stop_shows_where_the_tasks_were(world: World) -> None:

@@ -64,7 +64,7 @@ def test_a_hostfile_of_every_kind(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("hostfile", "told"),
     [
-        ("", "1:1: no host is named here; write one a line, such as 'gpu1 slots=4'"),
+        ("", "1:1: no host is named here; write one per line, such as 'gpu1 slots=4'"),
         ("a\n  b slot=4\n", "2:5: unknown word 'slot=4'; write 'host slots=4'"),
         ("a\na slots=2\n", "2:1: the host 'a' is given twice; keep one, and set its slots"),
         ("a slots=0\n", "1:1: the host 'a' has 0 slots; remove the line"),
@@ -111,7 +111,7 @@ def test_a_pipe_is_no_hostfile(folder: Path) -> None:
     os.mkfifo(folder / "hosts.txt")
     # It must not be opened: that waits until somebody writes.
     assert str(refusal(folder, HOSTFILE)) == (
-        f"job.yaml:3:11: hostfile is no file: '{folder}/hosts.txt'; name a file"
+        f"job.yaml:3:11: hostfile is not a file: '{folder}/hosts.txt'; name a file"
     )
 
 

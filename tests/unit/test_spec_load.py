@@ -211,7 +211,7 @@ def test_paths_of_other_hosts_need_not_be_here(folder: Path) -> None:
     assert (spec.program.target, spec.program.workdir) == ("/there/train.py", "/there")
     first, second = refusal(folder, text.replace("gpu1", "gpu1, localhost")).problems
     assert "names no file" in first.message
-    assert "is no folder" in second.message
+    assert "is not a folder" in second.message
 
 
 def test_a_bundled_job_is_found_by_name_unless_there_is_a_file(folder: Path) -> None:
@@ -227,7 +227,7 @@ def test_the_name_on_the_command_line_wins(folder: Path) -> None:
     assert load_text(folder, f"name: x\n{SMALL}", name=hostile).name == hostile
     for name, shown in (("", "''"), ("a\nb", r"'a\nb'")):
         error = str(refusal(folder, SMALL, name=name))
-        assert error.startswith(f"--name: {shown} is no name for a job; use 1 to 100")
+        assert error.startswith(f"--name: {shown} cannot be the name of a job; use 1 to 100")
 
 
 def test_standard_input(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

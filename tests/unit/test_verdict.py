@@ -308,7 +308,7 @@ def test_who_was_at_work_in_a_stall_is_named() -> None:
     job.gone("worker:0", None, 6)
     job.gone("worker:1", None, 6)
     (verdict,) = verdicts(job)
-    said = "; worker:0 was at work (evaluate, t.py:3) while the others waited"
+    said = "; worker:0 was busy (evaluate, t.py:3) while the others waited"
     assert cause_text(verdict.cause).endswith(said)
 
 
@@ -646,7 +646,7 @@ PREEMPTED = "worker:1 was preempted: it exited 0 at step 20 after a SIGTERM that
             [],
             steps(199),
             steps(19),
-            "worker:1 exited 0 at step 19, long before worker:0, which came to step 199",
+            "worker:1 exited 0 at step 19, long before worker:0, which reached step 199",
         ),
     ],
 )

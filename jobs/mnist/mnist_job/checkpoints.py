@@ -56,7 +56,7 @@ def saved(folder: Path) -> list[str]:
             return list(reversed(state.all_model_checkpoint_paths))
     names = sorted(path.stem for path in folder.glob("ckpt-*.index"))
     if names not in ([], ["ckpt-1"]) or (folder / "checkpoint").exists():
-        advice = "name one of them to --evaluate, or move them away to start anew"
+        advice = "name one of them to --evaluate, or move them away to start from the beginning"
         raise JobError(f"the list {folder}/checkpoint of {', '.join(names)} is lost: {advice}")
     return []
 
@@ -104,11 +104,11 @@ class Checkpoints:
                 print(error)
         if problems:
             found = f"none of the {len(problems)} checkpoints in {self.folder} can be restored"
-            advice = "move them away to start anew, or name another --checkpoint-dir"
+            advice = "move them away to start from the beginning, or name another --checkpoint-dir"
             raise JobError(f"{found}: {problems[0]}; {advice}")
         if (self.folder / "ckpt-1.index").exists():
             torn = f"the first checkpoint in {self.folder} is incomplete"
-            print(f"{torn}: its save was interrupted; training starts anew")
+            print(f"{torn}: its save was interrupted; training starts from the beginning")
         return None
 
     def save(self) -> None:

@@ -1,4 +1,4 @@
-"""What is said of a job that is slow."""
+"""Advice on a job that is slow."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Kind(str, Enum):
 
 
 class Obstacle(str, Enum):
-    """What sets the task apart that the others wait for."""
+    """How the task that the others wait for differs."""
 
     MORE_OF_A_KIND = "more_of_a_kind"
     THROTTLED = "throttled"
@@ -77,7 +77,7 @@ class Advice(Frozen, kw_only=True):
             seconds of a round trip, or a share of the time.
         usual: the same of the others; of short steps, how many there are a second.
         name: the function that is traced, the children's error, or the user's line.
-        reasons: what sets the task apart.
+        reasons: how the task differs.
     """
 
     symptom: Symptom

@@ -1,6 +1,6 @@
 """Where the time of tasks goes, and the task that the others wait for.
 
-The stack of the main thread tells what a task does, the CPU time of the same moment whether it
+The stack of the main thread shows what a task does, the CPU time of the same moment whether it
 works or waits: the threads of TensorFlow that do the work have no Python stacks. In a group that
 works in step, everybody has the same time for a step. So the task that waits least is the one that
 the others wait for, and the job is as slow as that: if it had as little to do as the next slowest

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from distrun.job.history import Sample
 
 SECONDS, _FEWEST_SAMPLES, _FEWEST_STEPS = 60.0, 16, 8
-"""What lasted less, or was seen less often, is no habit."""
+"""What lasted less, or was seen less often, is not reported."""
 _BEHIND = 0.7
 """Of the steps a second that the others of its role take: a task that takes fewer is behind."""
 _IDLE = 0.25
@@ -25,7 +25,7 @@ _IDLE = 0.25
 _GPU_IDLE = 25.0
 """Percent: GPUs that are used by tasks which take steps, and have less to do."""
 _LEAST_UNASKED = 0.2
-"""Of the job's time: the least that a task costs which is named unasked."""
+"""The least share of the job's time for which a task is named in advice."""
 _MOSTLY, _MANY_STEPS = 0.5, 5.0
 """Of the time, and steps a second: steps that mostly wait, and are short."""
 _OF_KINDS = {

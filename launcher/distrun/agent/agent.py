@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _EXIT_DEFECT = 70  # distrun's own, as sysexits.h's EX_SOFTWARE
 _RECORDED = (protocol.TaskStarted, protocol.TaskNotStarted, protocol.TaskExited, protocol.TaskEnded)
 _MOST_CHARACTERS = 4000
-"""Of a traceback that the supervisor is told."""
+"""How much of a traceback is reported to the supervisor."""
 
 
 class Agent:
@@ -86,7 +86,7 @@ class Agent:
     def run(self) -> None:
         """Serve until a shutdown or the end of the link; leaves no process behind.
 
-        After a defect, the supervisor is told, and the guard ends what is left.
+        After a defect, the supervisor gets a report, and the guard ends what is left.
         """
         try:
             self._serve()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Source = Union[int, HasDescriptor]
 
 _MOST_SIGNALS = 4096
-"""That are read at once."""
+"""How many signals are read at once."""
 
 
 class Handle:

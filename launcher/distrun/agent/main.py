@@ -41,7 +41,7 @@ def main_over_ssh(
         digest: the SHA-256 of the modules.
         modules: the agent's own, packed, if the host is to keep them.
         in_pod: whether kubectl has started it: then the end of standard input says only that the
-            link is lost, and process 1 is told once nothing more is to run.
+            link is lost, and process 1 gets a signal once nothing more is to run.
     """
     from distrun.agent.protocol.framing import ChecksummedSender
     from distrun.agent.reattach import LivenessSocket, ReattachListener

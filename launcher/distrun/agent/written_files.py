@@ -24,7 +24,7 @@ from distrun.agent.protocol.framing import ChecksummedSender
 _BLOCK = 64 * 1024
 _ENTRIES = 500
 _SECONDS = 5.0
-"""How long a part of the list may take: so the other side sees that the search goes on."""
+"""How long a part of the list may take: so the other side sees that the search continues."""
 _WILD = ("*", "?", "[")
 _SKIPPED = "__pycache__"
 

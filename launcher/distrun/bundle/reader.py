@@ -73,7 +73,7 @@ class _Member(tarfile.TarInfo):
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
         member: _Member = super().frombuf(buf, encoding, errors)
         if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
-            raise ValueError(f"{printable(member.name[:200])!r} is no plain file")
+            raise ValueError(f"{printable(member.name[:200])!r} is not a plain file")
         return member
 
 
@@ -101,7 +101,7 @@ def opened(path: Path) -> Iterator[tuple[JobFolder, About]]:
             yield folder, about
     except _DAMAGE as error:  # also where each file can be read, but they do not fit together
         raise UsageError(
-            f"{path} is no bundle of distrun, or it is damaged: {error}",
+            f"{path} is not a bundle of distrun, or it is damaged: {error}",
             hint="make it again with this version of distrun: distrun bundle JOB",
         ) from error
 

@@ -34,8 +34,8 @@ def command(job: str | None, tasks: tuple[str, ...], all_output: bool) -> int:
     """Show a running job as `distrun launch` does, from any terminal. Default: the running job.
 
     It begins with the last lines of the output. Ctrl-C asks whether to stop the job, or only to
-    leave it (`d`); without a keyboard, it leaves. The job does not depend on this command, and any
-    number of them may be attached. The exit code is the job's; 0 if you leave.
+    leave it (`d`); without a keyboard, it only leaves. The job does not depend on this command;
+    several can be attached at once. The exit code is the job's; 0 if you leave.
 
     \b
       id=$(distrun launch job.yaml -d) && distrun attach "$id"
@@ -78,7 +78,7 @@ class _AttachedView(ShownJob):
         self._view.clear_status()
         if not self._output.is_gone:
             self._view.print(
-                f"job {self.folder.job_id} goes on; to return: distrun attach {self.folder.job_id}"
+                f"job {self.folder.job_id} runs on; to return: distrun attach {self.folder.job_id}"
             )
 
     def _log_starts(self, logs: list[TaskLog], view: View) -> list[int]:

@@ -106,9 +106,9 @@ def _figures(runs: Sequence[Run]) -> Iterator[Row]:
         "peak_memory_bytes": ("peak memory", format_bytes),
     }
     yield from _rows([run.numbers for run in runs], forms)
-    told = [run.numbers["metrics"] for run in runs]
-    names = dict.fromkeys(key for each in told for key in each)
-    yield from _rows(told, {key: (key.lower(), _number) for key in names})
+    metrics = [run.numbers["metrics"] for run in runs]
+    names = dict.fromkeys(key for each in metrics for key in each)
+    yield from _rows(metrics, {key: (key.lower(), _number) for key in names})
     yield from _rows([run.numbers for run in runs], last)
 
 

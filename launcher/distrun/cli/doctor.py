@@ -19,7 +19,7 @@ _BUNDLED = "chief_and_workers"
     "--bandwidth",
     "measures",
     is_flag=True,
-    help="Also measure how fast hosts receive from each other; a second for each other host.",
+    help="Also measure how fast hosts receive from each other, in a second for each host.",
 )
 @json_option
 def command(

@@ -126,7 +126,7 @@ def _print_overview() -> None:
             console.print_text(f"  {path:<12} {key.help} Example: {example}", indent=15)
     console.print_text("\nThe kinds of verdicts:")
     console.print_text(f"  {', '.join(_kinds())}", indent=2)
-    console.print_text("\nWhat is said of a job that is slow:")
+    console.print_text("\nAdvice on a job that is slow:")
     console.print_text(f"  {', '.join(explained())}", indent=2)
     console.print_text("\nThe exit codes of launch and wait:")
     for code, meaning in exit_codes().items():

@@ -41,19 +41,19 @@ _NEXT_TIME = "what program.results of the spec names comes by itself before the 
     "--output",
     type=click.Path(file_okay=False),
     metavar="DIR",
-    help="Where to. Default: distrun-JOB; for what program.results names, the working folder here.",
+    help="The folder to copy to. Default: distrun-JOB; for program.results, the working folder.",
 )
 @click.option("--force", is_flag=True, help="Replace newer files in DIR, too.")
 @json_option
 def command(
     job: str | None, pattern: str | None, output: str | None, force: bool, as_json: bool
 ) -> int:
-    """Bring back what tasks wrote under their working folders on other hosts.
+    """Copy what tasks wrote under their working folders on other hosts to this machine.
 
-    PATTERN is a path below the working folder, or has * and ?; a folder means all in it. Without
-    PATTERN, it fetches what program.results of the spec names, else all that tasks wrote since the
-    job began. The job may run or have ended. Hosts that ssh reaches keep their files; nodes of a
-    Slurm allocation are reached until it ends, and pods while the job runs.
+    PATTERN is a path below the working folder, and may have * and ?; a folder means all its files.
+    Without PATTERN, it copies what program.results of the spec names, else all that tasks wrote
+    since the job began. The job may run or have ended. Over ssh, the files stay on the hosts. Nodes
+    of a Slurm allocation are reached until it ends, and pods while the job runs.
 
     Only files that changed are copied, and the next call continues an interrupted copy. A file that
     several hosts have is DIR/NAME if it is the same everywhere, else DIR/HOST/NAME for each of them
@@ -145,7 +145,7 @@ def _print(found: Fetched) -> None:
     for host, cause in found.failures.items():
         words = cause_text(cause).partition("\n")[0]
         message = f"{host}: {words}; not all of its files are here"
-        hint = "what has come is kept; to go on: the same command"
+        hint = "what has come is kept; to continue: the same command"
         if cause.code in _POD_CODES:
             hint = f"the files of a pod are gone with it; {_NEXT_TIME}"
         elif cause.code in _SLURM_CODES:

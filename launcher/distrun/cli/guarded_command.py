@@ -28,7 +28,7 @@ def run_guarded(run: Callable[[], int]) -> int:
     thread.
 
     Raises:
-        OSError: there can be no further process.
+        OSError: no process can be created.
     """
     parent = os.getpid()
     syscalls.become_subreaper()

@@ -56,7 +56,7 @@ def _words(line: str) -> list[str]:
     try:
         return shlex.split(line)
     except ValueError as error:
-        raise UsageError(f"--command is no shell line: {error}") from None
+        raise UsageError(f"--command is not a shell line: {error}") from None
 
 
 def _read(path: str) -> str:

@@ -26,7 +26,7 @@ def signal_number(value: str) -> int:
         return int(signal.Signals[text if text.startswith("SIG") else f"SIG{text}"])
     except (KeyError, ValueError):
         raise click.BadParameter(
-            f"{value!r} is no signal: write TERM, INT, KILL or a number"
+            f"{value!r} is not a signal: write TERM, INT, KILL or a number"
         ) from None
 
 
@@ -82,23 +82,24 @@ def _stop_all(folders: list[JobFolder], order: StopOrder) -> int:
 
     codes = [0]
 
-    def tell(error: DistrunError) -> None:
+    def report(error: DistrunError) -> None:
         console.print_error(error)
         codes.append(error.exit_code)
 
     for folder in folders:
         tell_record_fault(folder)
-    stops = [StoppedJob(each, order, say=console.print_message, tell=tell) for each in folders]
+    say = console.print_message
+    stops = [StoppedJob(each, order, say=say, on_error=report) for each in folders]
     for step in (StoppedJob.ask, StoppedJob.wait):
         for stop in [*stops]:
             try:
                 step(stop)
             except DistrunError as error:
                 stops.remove(stop)
-                tell(error)
+                report(error)
             except OSError as error:
                 stops.remove(stop)
-                tell(HostError(f"job {stop.folder.job_id}: {error_words(error)}"))
+                report(HostError(f"job {stop.folder.job_id}: {error_words(error)}"))
             outcome = stop.folder.state().outcome if stop.has_ended_now else None
             if outcome is not None and outcome.verdict and outcome.result is Result.STOPPED:
                 console.print_lines(verdict_lines(outcome.verdict))  # where idle tasks were

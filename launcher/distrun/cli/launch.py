@@ -104,10 +104,10 @@ def _resume_lost() -> int:
     import subprocess
 
     from distrun.job.folder import JobStore
-    from distrun.job.resumption import was_broken_off
+    from distrun.job.resumption import was_interrupted
     from distrun.supervisor.hosts.local import python_with_packages
 
-    lost = [folder for folder in JobStore.default().folders() if was_broken_off(folder)]
+    lost = [folder for folder in JobStore.default().folders() if was_interrupted(folder)]
     if not lost:
         console.print_message("no job was lost")
     # Their output goes to this command's, line by line; each takes as long as its hosts need.

@@ -407,7 +407,7 @@ class LaunchedJob(ShownJob):
             running = format_names(f"{task.name} on {task.host}" for task in tasks)
             error = DistrunError(
                 f"job {job_id} has not ended yet: waiting for {running or 'its hosts'}",
-                hint=f"its supervisor goes on to end it; to wait for that: distrun kill {job_id}",
+                hint=f"its supervisor still ends it; to wait for that: distrun kill {job_id}",
             )
         else:
             left = self._session.kill_supervisor()

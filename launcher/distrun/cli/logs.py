@@ -33,7 +33,7 @@ def pattern(value: str) -> re.Pattern[bytes]:
     try:
         return re.compile(value.encode("utf-8", "surrogateescape"))
     except (re.error, RecursionError, OverflowError) as error:
-        raise click.BadParameter(f"{value!r} is no regular expression: {error}") from None
+        raise click.BadParameter(f"{value!r} is not a regular expression: {error}") from None
 
 
 def moment(value: str) -> float:
@@ -45,7 +45,7 @@ def moment(value: str) -> float:
         return datetime.fromisoformat(value).timestamp()  # local time, unless it has an offset
     except (ValueError, OverflowError):
         raise click.BadParameter(
-            f"{value!r} is no time: write 10m for 10 minutes ago, or 2026-01-31T12:00"
+            f"{value!r} is not a time: write 10m for 10 minutes ago, or 2026-01-31T12:00"
         ) from None
 
 
@@ -71,7 +71,7 @@ def moment(value: str) -> float:
     help="Show only the last D, e.g. 10m, or what was written since a time, e.g. 2026-01-31T12:00.",
 )
 @click.option(
-    "--until", type=moment, metavar="D", help="Show only what was written before, as for --since."
+    "--until", type=moment, metavar="D", help="Show only what was written before D or a time."
 )
 @all_output_option
 @click.option("--timestamps", is_flag=True, help="Show when each line was written.")
@@ -113,7 +113,7 @@ def command(
     is_one = len(folders) == 1 and not all_jobs
     if follow and (until is not None or not is_one):
         what = "--until" if is_one else "several jobs"
-        raise UsageError(f"-f follows one job, and to its end: it excludes {what}")
+        raise UsageError(f"-f follows one job until it ends: it cannot be used with {what}")
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         supervised = None
         if follow:
@@ -148,14 +148,14 @@ def command(
         }
         if supervised is not None:
             if startup is not None:
-                reading["on_silent"] = partial(_tell_left_out, startup, names)
+                reading["on_silent"] = partial(_report_left_out, startup, names)
             _write(chosen_logs.followed(folders[0], logs, view, supervised, **reading))
             is_seen = sys.stdout.isatty() and view.grep is None
-            _tell_end(folders[0], startup, chosen[folders[0]] if is_seen else [])
+            _report_end(folders[0], startup, chosen[folders[0]] if is_seen else [])
             return 0
         _write(merged(logs, view, until=until, **reading))
         if startup is not None and startup.count and (startup.silent or last is None):
-            _tell_left_out(startup, names)
+            _report_left_out(startup, names)
     return 0
 
 
@@ -169,13 +169,13 @@ def left_out_text(count: int, silent: Sequence[str] = ()) -> str:
     return f"{lines} left out (see --all-output){others}" if count else ""
 
 
-def _tell_left_out(startup: StartupFilter, tasks: Sequence[str]) -> None:
+def _report_left_out(startup: StartupFilter, tasks: Sequence[str]) -> None:
     silent = startup.silent
     named = [task for task in tasks if task in silent]
     console.print_message(left_out_text(startup.count, named))
 
 
-def _tell_end(folder: JobFolder, startup: StartupFilter | None, shown: Sequence[str]) -> None:
+def _report_end(folder: JobFolder, startup: StartupFilter | None, shown: Sequence[str]) -> None:
     """Print how a job has ended, as `launch` does. `shown`: the tasks whose end was just shown."""
     from distrun.job.control import wait_for_final_state
     from distrun.job.end_report import closing_lines

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "run": "Run a script, without a YAML file.",
     "launch": "Run a job from its YAML file.",
-    "submit": "Leave a job to Slurm or Kubernetes.",
+    "submit": "Submit a job to Slurm or Kubernetes.",
     "plan": "Show what would run.",
     "validate": "Check a spec.",
     "doctor": "Check a job's hosts.",
@@ -34,7 +34,7 @@ _COMMANDS = {
     "logs": "Show tasks' output.",
     "attach": "Show a running job as `launch` does.",
     "watch": "Watch a job on the whole screen.",
-    "stacks": "Show where each task stands, without stopping it.",
+    "stacks": "Show the stacks of a job's tasks.",
     "profile": "Show where the time of each task goes.",
     "kill": "Stop jobs.",
     "resume": "Continue a job that failed, was killed or was lost.",
@@ -42,7 +42,7 @@ _COMMANDS = {
     "events": "Show what happened to a job.",
     "report": "Write what happened to a job as one HTML page.",
     "compare": "Show jobs side by side.",
-    "fetch": "Bring back what tasks wrote on other hosts.",
+    "fetch": "Copy what tasks wrote on other hosts.",
     "bundle": "Pack a job into one archive, for a bug report.",
     "init": "List the templates, or write one.",
     "import": "Convert a TFJob of Kubeflow into a spec.",
@@ -129,14 +129,14 @@ def distrun() -> None:
     The command line, or a YAML file, names the program and the cluster. distrun starts every task
     with its TF_CONFIG, shows the output of all tasks, and leaves no process behind.
 
-    JOB is a job's id, its name or a unique prefix. Without it, it is the only running job, else the
+    JOB is a job's id, its name or a unique prefix. Default: the only running job, else the
     newest.
 
     \b
       distrun run -n 2 train.py      run a script with two workers
       distrun launch job.yaml        run a job here and show its output
       distrun launch job.yaml -d     run it in the background
-      distrun status                 show the state of the newest job
+      distrun status                 show the job's tasks
       distrun logs -f                follow its output
       distrun kill                   stop the running job
     """

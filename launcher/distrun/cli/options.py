@@ -50,7 +50,7 @@ def duration(value: str) -> float:
     """Convert `500ms`, `10s`, `5m`, `1h` or `2d` to seconds."""
     seconds = parse_duration(value)
     if seconds is None:
-        raise click.BadParameter(f"{value!r} is no duration: write 500ms, 10s, 5m, 1h or 2d")
+        raise click.BadParameter(f"{value!r} is not a duration: write 500ms, 10s, 5m, 1h or 2d")
     return seconds
 
 
@@ -191,7 +191,7 @@ def namespace_options(function: Callable[..., int]) -> Callable[..., int]:
         metavar="NAME",
         expose_value=False,
         callback=_adopt,
-        help="Also jobs submitted to this namespace of Kubernetes.",
+        help="Also find jobs that were submitted to this namespace of Kubernetes.",
     )
     return of_namespace(of_context(function))
 

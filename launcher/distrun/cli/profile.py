@@ -53,7 +53,7 @@ _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
     help="How long to look. Default: 10.",
 )
 @output_option(
-    "Write the stacks of all tasks, too, for https://www.speedscope.app (a flame graph)."
+    "Also write the stacks of all tasks, for https://www.speedscope.app (a flame graph)."
 )
 @json_option
 def command(
@@ -61,10 +61,10 @@ def command(
 ) -> int:
     """Show where each task's time goes, without stopping it. Default: the running job.
 
-    All tasks are sampled at the same time, on all hosts: what part of the time each one spends in
-    its step, waits in it for others, waits for input, saves, evaluates, prints or runs its own
-    Python, with the line of your program. If the others wait for one task, it is named, with what
-    sets it apart: a longer step, less of a core, a generator that is slow, a checkpoint.
+    It samples all tasks on all hosts at the same time. For each task it shows how much of the time
+    it computes, waits for others or for input, saves, evaluates, prints or runs its own Python,
+    with the line of your program. If the others wait for one task, it names that task and how it
+    differs: for example a longer step, fewer cores, a slow generator.
 
     It needs py-spy here, and nothing on the hosts: pip install py-spy
 

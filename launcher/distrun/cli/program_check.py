@@ -127,7 +127,7 @@ class ProgramCheck:
         found = self.warnings if self.wait(_REFUSAL_SECONDS) else ()
         certain = [str(each) for each in found if each.is_certain]
         if certain:
-            hint = "nothing was started; to start it nevertheless: --force"
+            hint = "nothing was started; to start it anyway: --force"
             raise InvalidSpecError("\n".join(certain), hint=hint)
 
     def close(self) -> None:

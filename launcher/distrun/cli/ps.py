@@ -36,8 +36,7 @@ def command(everything: bool, last: int | None, failed: bool, quiet: bool, as_js
 
     CAUSE is why a job failed (see `distrun explain`), or what stopped it.
     CPU is the processor time of all its tasks, MEM the highest memory of one of them. LEFT is about
-    how long it takes until its steps are done. LAST is the progress that a task reported last, SEEN
-    when that was.
+    how long its steps still take. LAST is the progress that a task last reported, SEEN is when.
 
     \b
       distrun ps
@@ -64,7 +63,7 @@ def command(everything: bool, last: int | None, failed: bool, quiet: bool, as_js
     rows = [{**job.summary(), "cause": job.cause_word} for job in jobs]
     if as_json:
         progress = [{"progress": progress_json(job.progress)} for job in jobs]
-        console.print_json({"jobs": [row | told for row, told in zip(rows, progress, strict=True)]})
+        console.print_json({"jobs": [row | its for row, its in zip(rows, progress, strict=True)]})
     elif rows:
         _print_table(rows, [job.progress for job in jobs])
         for job in jobs:

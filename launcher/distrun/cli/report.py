@@ -53,14 +53,14 @@ def command(
 
     The page has the outcome and its cause, a timeline of the tasks, curves of metrics, processor,
     memory and GPUs over the same time, restarts and what they cost, the tasks that differ from the
-    others, hosts, versions, the spec, the ends of the logs and the events. It makes no
-    network request: it can be sent or kept. Values that look like secrets are shown as ***.
+    others, hosts, versions, the spec, the ends of the logs and the events. It makes no network
+    request, so you can send and keep it. Values that look like secrets are shown as ***.
 
-    In place of a job, name an archive of `distrun bundle`, of this machine or of another one.
+    JOB can also be an archive of `distrun bundle`, from any machine.
 
     With --serve, it writes no file and prints an address. Only those who know the address see the
-    page, and only on this machine. The page follows the job without a reload, and shows where the
-    tasks stand at a click. From another machine, forward its port: ssh -L PORT:127.0.0.1:PORT HOST.
+    page, and only on this machine. The page updates itself, and a click shows the stacks of the
+    tasks. From another machine, forward its port: ssh -L PORT:127.0.0.1:PORT HOST.
 
     \b
       distrun report
@@ -97,7 +97,7 @@ def _serve(folder: JobFolder, tasks: tuple[str, ...], port: int, *, may_stop: bo
         return make_page(folder, tasks, samples=samples, refresh=refresh, may_stop=may_stop)
 
     live = LivePage(folder, make=make, take_stacks=lambda: _stacks(folder), may_stop=may_stop)
-    live.page()  # what keeps it from being made is told here
+    live.page()  # errors in it are reported here
     with PageServer(live, port) as server, contextlib.suppress(KeyboardInterrupt):
         console.print_text(server.url)
         sys.stdout.flush()
@@ -109,7 +109,7 @@ def _serve(folder: JobFolder, tasks: tuple[str, ...], port: int, *, may_stop: bo
 
 
 def _stacks(folder: JobFolder) -> str:
-    """Return where the tasks of a job stand, as text."""
+    """Return the stacks of a job's tasks, as text."""
     shown = io.StringIO()
     Console(file=shown, width=_STACKS_WIDTH).print(stacks_view(take(folder), all_threads=False))
     return shown.getvalue()

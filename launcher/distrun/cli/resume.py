@@ -46,8 +46,7 @@ def command(
 ) -> int:
     """Continue a job that failed, was killed or was lost. Default: the newest job.
 
-    A job of `distrun submit` is left to Slurm or Kubernetes again, and continues when that starts
-    it.
+    A job of `distrun submit` is submitted again.
 
     The job keeps its id, its record and its spec; --set changes the spec. Its files are sent as
     they are now. Before anything starts, distrun makes sure that nothing of the earlier attempts
@@ -80,7 +79,7 @@ def command(
 def _queue_again(
     folder: JobFolder, overrides: tuple[str, ...], assumed: tuple[str, ...], how: dict[str, Any]
 ) -> int:
-    """Leave a job to Slurm again, with the batch script that it had, or to Kubernetes."""
+    """Submit a job to Slurm again, with the same batch script, or to Kubernetes."""
     batch = folder.batch_job()
     scheduler = queued_job.scheduler_of(batch).NAME
     if overrides or assumed or any(value for name, value in how.items() if name != "detach"):

@@ -76,7 +76,7 @@ class WorkerCount(click.IntRange):
     "--strategy",
     type=StrategyName(list(STRATEGIES)),
     metavar="NAME",
-    help="The tf.distribute strategy. Default: the one that the script creates, if that is plain; "
+    help="The tf.distribute strategy. Default: the one that the script creates, if it is clear; "
     "else multi_worker_mirrored for several workers.",
 )
 @click.option("--ps", type=click.IntRange(min=1), metavar="N", help="How many parameter servers.")
@@ -95,14 +95,14 @@ class WorkerCount(click.IntRange):
     "--hostfile",
     type=click.Path(),
     metavar="FILE",
-    help="A file with one host a line: `host`, `host slots=N` or `host:N`.",
+    help="A file with one host per line: `host`, `host slots=N` or `host:N`.",
 )
 @click.option("--python", metavar="PATH", help="The interpreter for the script.")
 @click.option(
     "--env",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Set a variable of the tasks. NAME alone passes that of this shell on, unrecorded.",
+    help="Set a variable of the tasks. NAME alone takes its value from this shell, unrecorded.",
 )
 @click.option("-m", "--module", "is_module", is_flag=True, help="SCRIPT is a module's name.")
 @click.option("--print-spec", is_flag=True, help="Print the YAML file for `launch`; run nothing.")

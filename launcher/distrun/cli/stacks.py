@@ -38,7 +38,7 @@ _PTRACE_ADVICE = (
 def command(
     job: str | None, tasks: tuple[str, ...], native: bool, all_threads: bool, as_json: bool
 ) -> int:
-    """Show where each task of a running job stands, without stopping it. Default: the running job.
+    """Show the stacks of a running job's tasks, without stopping them. Default: the running job.
 
     Each Python thread is shown with its calls, the innermost first. Tasks whose main threads have
     the same stack are one entry; the entry with the fewest tasks comes first: in a job that hangs,
@@ -63,7 +63,7 @@ def command(
 def take(
     folder: JobFolder, tasks: tuple[str, ...] = (), *, native: bool = False, seconds: int = 0
 ) -> Stacks:
-    """Return where the tasks of a running job stand; `tasks` as `-t` names them, or all.
+    """Return the stacks of a running job's tasks; `tasks` as `-t` names them, or all.
 
     `seconds`: record for so long, also without py-spy.
 
@@ -163,7 +163,7 @@ def problems(found: Stacks) -> list[str]:
     errors: dict[str, list[str]] = {}
     for process in found.processes:
         if process.error and (process.task not in known or process.is_python):
-            why = process.error if process.is_python else "it is no Python program"
+            why = process.error if process.is_python else "it is not a Python program"
             errors.setdefault(why, []).append(process.task)
     for why, tasks in errors.items():
         notes.append(f"{format_task_names(dict.fromkeys(tasks))}: {why}{_advice(why)}")

@@ -50,18 +50,17 @@ def command(
     strict: bool,
     dry_run: bool,
 ) -> int:
-    """Leave the job that SPEC describes to Slurm or Kubernetes, and print its id.
+    """Submit the job that SPEC describes to Slurm or Kubernetes, and print its id.
 
-    SPEC, the program and what is asked for are checked first. Every other command works with the
-    id at once. Everything after `--` is passed to your program.
+    It first checks SPEC, the program and the requested resources. All other commands accept the id
+    at once. Everything after `--` is passed to your program.
 
     In Slurm, the section `slurm` of SPEC says what to ask for. Other machines that share the home
-    folder see the job, too. The script that --dry-run prints can be kept, and given to sbatch by
-    hand.
+    folder see the job, too. You can also give the script that --dry-run prints to sbatch yourself.
 
-    With `hosts: kubernetes`, the supervisor runs in a pod, as docs/kubernetes.md explains. Once the
-    pod runs, this command returns, and its machine is not needed any more. Other machines see the
-    job with --namespace, as in `distrun ps --namespace team`.
+    With `hosts: kubernetes`, the supervisor runs in a pod (docs/kubernetes.md). The command returns
+    when the pod runs; this machine is not needed any more. Other machines see the job with
+    --namespace, as in `distrun ps --namespace team`.
 
     \b
       id=$(distrun submit job.yaml) && distrun logs -f "$id"
@@ -113,7 +112,7 @@ def _submit_to_kubernetes(spec: Spec, *, strict: bool, dry_run: bool) -> int:
     console.print_text(folder.job_id)
     claim = None if spec.kubernetes is None else spec.kubernetes.volume_claim
     where = "in the pod of its supervisor" if claim is None else f"on the volume of {claim}"
-    console.print_message(f"job {folder.job_id} is left to Kubernetes; its folder is {where}")
+    console.print_message(f"job {folder.job_id} is submitted to Kubernetes; its folder is {where}")
     return 0
 
 

@@ -16,8 +16,8 @@ from distrun.words.formats import format_count
 def command(spec_path: str, overrides: tuple[str, ...], strict: bool) -> int:
     """Check the YAML file SPEC and show all errors at once.
 
-    The Python program that it names is read, too, with the modules beside it that it imports, and
-    warnings are shown: for example, if it creates another strategy. The program is not run.
+    It also reads the Python program and the modules beside it that it imports, and shows warnings:
+    for example, if the program creates another strategy. The program is not run.
 
     \b
       distrun validate job.yaml

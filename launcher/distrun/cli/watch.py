@@ -24,9 +24,8 @@ def command(job: str | None) -> int:
     """Watch a job on the whole screen. Default: the running job.
 
     All tasks are shown with their state, step, rate, processor, memory and GPU, and below them the
-    log of the chosen one. Keys choose a task, filter them, show where a task stands, and stop the
-    job, which asks first. The last line lists them. Leaving does not end the job; the exit code
-    is 0.
+    log of the chosen one. Keys choose a task, filter them, show its stacks, and stop the job, which
+    asks first. The last line lists them. The job does not end when you leave; the exit code is 0.
 
     It needs textual: pip install textual
 

@@ -73,7 +73,7 @@ class StopQuestion(ModalScreen[bool]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "dismiss(True)", "Stop"),
-        Binding("n,escape,q,ctrl+c", "dismiss(False)", "Go on"),
+        Binding("n,escape,q,ctrl+c", "dismiss(False)", "Continue"),
     ]
 
     def __init__(self, job_id: str) -> None:
@@ -201,13 +201,13 @@ class WatchApp(App[int]):
         step, key = number(task.progress.get("STEP", "")), (task.state.name, task.state.attempt)
         if task.state.has_ended or step is None or task.progress_at is None:
             return ""
-        told = self._steps.get(key) or [
+        steps = self._steps.get(key) or [
             (each.at, each.progress["STEP"])
             for each in history.last(self.folder, task.state.name, _RATE_SAMPLES)
             if each.attempt == task.state.attempt and "STEP" in each.progress
         ]
         now = task.progress_at, step
-        recent = [each for each in told if now[0] - each[0] <= _RATE_SECONDS] or told[-1:]
+        recent = [each for each in steps if now[0] - each[0] <= _RATE_SECONDS] or steps[-1:]
         self._steps[key] = recent if recent[-1:] == [now] else [*recent, now]
         began, first = self._steps[key][0]
         if now[0] <= began or step < first:  # in each epoch, steps may begin again
@@ -331,10 +331,10 @@ class WatchApp(App[int]):
         self._table.focus()
 
     def action_stacks(self) -> None:
-        """Show where the chosen task stands, in place of its log."""
+        """Show the stacks of the chosen task, in place of its log."""
         if self.chosen is not None:
             self._close_log()
-            self._entitle(f"where {self.chosen} stands: asking it; l shows its log")
+            self._entitle(f"reading the stacks of {self.chosen}; l shows its log")
             self._pane.clear()
             self._take_stacks(self.chosen)
 
@@ -348,7 +348,7 @@ class WatchApp(App[int]):
 
     def _show_stacks(self, task: str, found: Group | Text) -> None:
         if self._follower is None and task == self.chosen:
-            self._entitle(f"where {task} stands; l shows its log")
+            self._entitle(f"stacks of {task}; l shows its log")
             self._pane.clear().write(found)
 
     def action_stop(self) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _CONNECT_SECONDS = 30.0
 _ANSWER_SECONDS = 5.0
 _REFUSAL_SECONDS = 1.0
-"""How long an order to stop waits for what the supervisor says against it."""
+"""How long an order to stop waits for a refusal of the supervisor."""
 _RETRY_SECONDS = 0.01
 _EXIT_SECONDS = 5.0
 """How long a supervisor that has closed a channel may take to end."""
@@ -262,7 +262,7 @@ def take_stacks(
     native: bool = False,
     seconds: int = 0,
 ) -> Stacks | None:
-    """Return where the tasks of a job stand; None if its supervisor has ended.
+    """Return the stacks of a job's tasks; None if its supervisor has ended.
 
     Args:
         folder: the job's.

@@ -34,7 +34,7 @@ _LAST_LINES = 12
 _SOON = 10.0
 """Seconds in which a task only starts the program that it leaves."""
 _TRACEBACK = "Traceback (most recent call last):"
-"""Begins the last lines, if it is among them: what was printed before an exception is no cause."""
+"""Begins the last lines, if it is among them: the cause is not printed before an exception."""
 _ERRORS = (_TRACEBACK, "Fatal Python error: ")
 _ABORTED = "Fatal Python error: Aborted"
 """Begins what Python prints at SIGABRT."""
@@ -123,8 +123,8 @@ def _cost_of_restarts(job: Job) -> str:
     if not job.restarts:
         return ""
     text = f"after {format_count(job.restarts, 'restart')}"
-    told = (each for each in job.history if isinstance(each, events.TrainingContinued))
-    gaps = [each for each in told if each.is_restart]
+    continued = (each for each in job.history if isinstance(each, events.TrainingContinued))
+    gaps = [each for each in continued if each.is_restart]
     if not gaps:
         return text
     lost = format_duration(sum(each.seconds for each in gaps))

@@ -49,7 +49,7 @@ class JobCreated(OwnEvent):
     log_max_size: int | None = None
     """How many bytes of each log are kept; None: all."""
     strict: bool = False
-    """Whether a success that anything speaks against is a failure."""
+    """Whether a success with a warning is a failure."""
     versions: dict[str, str] = field(default_factory=dict)
     """Of distrun, and of Python and TensorFlow of the tasks on the launching machine."""
 
@@ -145,7 +145,7 @@ class HostReady(HostAgent, OwnEvent):
 class HostLost(OwnEvent):
     """The host's agent has ended or is out of reach for good; none of its tasks runs any more.
 
-    The host may be connected anew later: HostReady follows. `received`: how many bytes of the logs
+    The host may be connected again later: HostReady follows. `received`: how many bytes of the logs
     there have arrived, by the task; empty if the host keeps none.
     """
 
@@ -223,7 +223,7 @@ class FilesPreserved(OwnEvent):
 
 
 class ResultsFetched(OwnEvent):
-    """What `program.results` names was brought back from other hosts, into `folder`.
+    """The files of `program.results` were copied from other hosts into `folder`.
 
     `files` and `size` (bytes) have come. `causes`: why not all of it has.
     """
@@ -358,7 +358,7 @@ class TaskReady(OwnEvent):
 
 
 class ClusterMismatched(OwnEvent):
-    """A task serves elsewhere than the others expect it, so that the cluster cannot form."""
+    """A task serves at another address than the others expect: the cluster cannot form."""
 
     cause: Cause
 
@@ -368,7 +368,7 @@ class TasksQuiet(OwnEvent):
 
     Attributes:
         usual: if tasks still use it, the seconds that passed between steps or lines before.
-        busy: then the tasks that are at work while the others wait; none: all are.
+        busy: then the tasks that are busy while the others wait; none: all are.
     """
 
     since: float
@@ -381,7 +381,7 @@ class TasksActive(OwnEvent):
 
 
 class JobAdvised(OwnEvent):
-    """Something costs the running job much of its time. It is said once of each task."""
+    """Something costs the running job much of its time. Recorded once for each task."""
 
     finding: Advice
 
@@ -510,9 +510,9 @@ class TimedOut(OwnEvent):
 
     Attributes:
         within: what kept the hosts from being prepared until then.
-        places: where the tasks stood, if they made no progress and py-spy is there: the rarest
+        places: where the tasks were, if they made no progress and py-spy is there: the rarest
             place first.
-        busy: the tasks that were at work then while the others waited; none: it was not so.
+        busy: the tasks that were busy then while the others waited; none: it was not so.
     """
 
     timer: Timer
@@ -547,7 +547,7 @@ class Outcome(Frozen, kw_only=True):
     """How a job ended.
 
     `task` is the task that determined the exit code, or that failed; `verdict` is what is known
-    of a failed job's first cause, or what speaks against a success.
+    of a failed job's first cause, or the warning about a success.
     """
 
     result: Result
@@ -602,7 +602,7 @@ def decode(record: Any) -> Event | None:
     if isinstance(event, JobPlanned):
         for task in event.tasks:
             if task.name != f"{task.role.value}:{task.index}":  # the logs are found by it
-                raise ValueError(f"{task.name!r} is no task")
+                raise ValueError(f"{task.name!r} is not a task")
     return event
 
 

@@ -292,7 +292,7 @@ class JobFolder:
     def batch_job(self) -> BatchJob | None:
         """Return what it is to Slurm; None if it was not submitted.
 
-        `submit` may have died before it noted that: then the record or its batch script tells it.
+        `submit` may have died before it noted that: then the record or its batch script shows it.
         Without an id, it is not known whether Slurm has queued it.
         """
         try:

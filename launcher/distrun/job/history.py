@@ -45,7 +45,7 @@ class Sample(Frozen, kw_only=True):
         peak_memory_bytes: the highest `memory_bytes` of the attempt so far that was seen.
         processes: how many there were.
         read_bytes, written_bytes: by read and write calls, of files, pipes and terminals.
-        gpu_memory_bytes: None if the host has no nvidia-smi, or it does not tell.
+        gpu_memory_bytes: None if the host has no nvidia-smi, or it does not report it.
         gpu_percent: the mean load of the GPUs that they use; None: none, or not known.
         progress: the numbers that the task had reported or printed last, such as STEP and LOSS.
     """

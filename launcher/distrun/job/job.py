@@ -158,7 +158,7 @@ class Job:
     @property
     def progress_over_time(self) -> list[tuple[str, int, float, dict[str, float]]]:
         """Task, attempt, time and numbers: of the samples, and the last ones of each attempt."""
-        told = [
+        reported = [
             (task, each.attempt, each.at, each.progress)
             for task, found in self.samples.items()
             for each in found
@@ -170,9 +170,9 @@ class Job:
                 attempts[event.task] = event.attempt
             elif isinstance(event, events.TaskReported):
                 attempt = attempts.get(event.task, 0)
-                told.append((event.task, attempt, event.at, history.numbers(event.values)))
+                reported.append((event.task, attempt, event.at, history.numbers(event.values)))
         order = {name: number for number, name in enumerate(self.state.tasks)}
-        return sorted(told, key=lambda each: (order.get(each[0], -1), each[2]))
+        return sorted(reported, key=lambda each: (order.get(each[0], -1), each[2]))
 
     @property
     def ready_hosts(self) -> dict[str, events.HostReady]:
@@ -346,9 +346,9 @@ class Job:
     @cached_property
     def _reports(self) -> dict[str, tuple[Mapping[str, str], float | None]]:
         """What each task has reported last, and when it did; None: an earlier attempt."""
-        told = control.progress(self.folder) if self.is_running else {}
+        now = control.progress(self.folder) if self.is_running else {}
         return {
-            name: (told[name].values, told[name].at) if name in told else (task.reported, None)
+            name: (now[name].values, now[name].at) if name in now else (task.reported, None)
             for name, task in self.state.tasks.items()
         }
 
@@ -368,8 +368,8 @@ class Job:
         left = TimeLeft()
         for sample in history.last(self.folder, name, _SAMPLES):
             if sample.attempt == self.state.tasks[name].attempt:
-                told = {key: str(value) for key, value in sample.progress.items()}
-                left.update(name, told, sample.at)
+                reported = {key: str(value) for key, value in sample.progress.items()}
+                left.update(name, reported, sample.at)
         left.update(name, values, at or 0.0)
         return left.update(name, values, max(at or 0.0, time.time()))
 
@@ -447,7 +447,7 @@ class Job:
 
     @property
     def warnings(self) -> list[str]:
-        """What speaks against its success, and why not all results are here."""
+        """The warnings about its success, and why results are missing."""
         verdict = None if self.outcome is None else self.outcome.verdict
         is_qualified = verdict is not None and verdict.kind is Kind.QUALIFIED
         causes = verdict.cause.within if verdict is not None and is_qualified else ()

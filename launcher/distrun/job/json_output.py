@@ -86,7 +86,7 @@ def event_fields(kind: type[events.Event]) -> list[str]:
 
 
 def _field_json(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield what stands for a field: name and value; causes as text and as code."""
+    """Yield the names and values for a field: causes as text and as code."""
     inner, key = getattr(value, name), _output_name(name)
     if name in _HIDDEN and isinstance(value, events.HostReady):
         return

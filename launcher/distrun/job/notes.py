@@ -1,4 +1,4 @@
-"""What is to be said of a job as it is now: the lines that `status`, `watch` and the page show."""
+"""The messages about a job as it is now: the lines that `status`, `watch` and the page show."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _LONGEST_VALUE = 64
 EPOCH, EPOCHS, STEP, STEPS, ETA = "EPOCH", "EPOCHS", "STEP", "STEPS", "ETA"
 EXAMPLES_PER_SEC = "EXAMPLES_PER_SEC"
 _OF_BAR = (STEP, STEPS, ETA, EXAMPLES_PER_SEC)
-"""The keys that each bar has anew."""
+"""The keys that each bar sets again."""
 _NO_METRICS = (EPOCH, EPOCHS, *_OF_BAR)
 
 _ESCAPE = _compile(r"\x1b\[[0-?]*[ -/]*[@-~]")

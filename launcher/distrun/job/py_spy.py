@@ -1,4 +1,4 @@
-"""The program py-spy, which shows where Python programs stand: where it is."""
+"""Finds py-spy, the program that reads the stacks of Python programs."""
 
 from __future__ import annotations
 

@@ -274,7 +274,7 @@ class RemoteChannel(Channel[Notice, Request]):
         try:
             return [(seq, from_json(type(each), each)) for seq, each in super().receive()]
         except (ProtocolError, ValueError) as error:
-            raise HostError("the supervisor has sent what is no message of distrun") from error
+            raise HostError("the supervisor's answer is not a message of distrun") from error
 
     def close(self) -> None:
         super().close()
@@ -345,7 +345,7 @@ def require_ended(folder: JobFolder, channel: Channel[Notice, Request]) -> None:
         text = f"the connection to the supervisor of job {folder.job_id} was lost"
         if isinstance(channel, RemoteChannel) and (said := _said(channel.errors)):
             text += f": {said}"
-        raise HostError(text, hint="the job goes on; call this command again")
+        raise HostError(text, hint="the job continues; call this command again")
 
 
 def wait_for_end(folder: JobFolder, timeout: float | None = None) -> JobState:

@@ -129,7 +129,7 @@ class EventReader:
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines, up to one that is torn. Of one that is too long, the end: it is no event."""
+    """Yield the lines, up to one that is torn; of one that is too long, only the end."""
     while line := file.readline(_LONGEST_LINE):
         for _ in range(_MOST_PARTS):  # a shorter one without its end is still being written
             if len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
@@ -152,7 +152,7 @@ def read(path: str) -> list[Event]:
 
 
 def is_damaged(path: str) -> bool:
-    """Return whether a record has a whole line that is no event of this version, or is no file."""
+    """Return whether a record is not a file, or has a whole line that is not an event."""
     try:
         file = open_regular_file(path)
     except FileNotFoundError:
@@ -170,7 +170,7 @@ def beginning_fault(path: str) -> str | None:
         with open_regular_file(path) as file:
             line = file.readline(_LONGEST_LINE)
     except FileNotFoundError:
-        return "is no regular file" if os.path.lexists(path) else "is missing"
+        return "is not a regular file" if os.path.lexists(path) else "is missing"
     if not line:
         return "has no events"
     event = _decode_line(line) if line.endswith(b"\n") else None

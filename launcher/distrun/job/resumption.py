@@ -40,7 +40,7 @@ def is_resumable(state: JobState) -> bool:
     return state.outcome is None or state.outcome.result is not Result.SUCCEEDED
 
 
-def was_broken_off(folder: JobFolder) -> bool:
+def was_interrupted(folder: JobFolder) -> bool:
     """Whether a job was lost, or the shutdown of this machine has ended its supervisor."""
     if folder.supervisor_pid() is not None:
         return False

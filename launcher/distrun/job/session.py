@@ -37,7 +37,7 @@ _COPY_SECONDS = 0.5
 
 
 class Listener:
-    """Is told what happens to a job that is followed. Here, it does nothing with that."""
+    """Receives what happens to a job that is followed. This class ignores it."""
 
     def on_event(self, event: events.Event, state: lifecycle.JobState) -> None:
         """Take an event, and the state that it leads to."""
@@ -214,7 +214,7 @@ class Session(FollowedJob):
     Args:
         folder: the job's; the supervisor creates it.
         spec: the job's.
-        listener: is told what happens to it.
+        listener: receives what happens to it.
         preflight: whether other hosts are checked before the first task starts.
         manifest: the files that other hosts are sent; None: nothing is sent.
         resumed: what to resume; None: the job is new.
@@ -318,7 +318,7 @@ class Session(FollowedJob):
 
 
 def _said_of(left: list[processes.Process]) -> str:
-    """Return what became of a job's tasks, of which some processes may not die."""
+    """Return what happened to a job's tasks, of which some processes may not die."""
     if not left:
         return "its tasks have been ended"
     pids = " ".join(str(each.pid) for each in left)
@@ -327,7 +327,7 @@ def _said_of(left: list[processes.Process]) -> str:
 
 def all_executed(state: lifecycle.JobState) -> bool:
     """Whether every task's program was executed. Some may have exited since."""
-    # Tasks start in their order, so the last one tells soonest that some are missing.
+    # Tasks start in their order, so the last one shows soonest that some are missing.
     tasks = (state.tasks[name] for name in reversed(state.tasks))
     return bool(state.tasks) and all(
         (task.started_at is not None and task.attempt == task.first_attempt)

@@ -1,4 +1,4 @@
-"""Where the threads of tasks stand: read from what hosts say, and folded."""
+"""The stacks of the tasks' threads: read from the hosts' answers, and grouped."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class ProcessStacks(Frozen, kw_only=True):
 
     @property
     def place(self) -> str:
-        """Where its main thread stands, by a line of the user's program if there is one."""
+        """Where its main thread is, by a line of the user's program if there is one."""
         main = self.main
         if main is None or not main.frames:
             return "no Python frame"
@@ -131,7 +131,7 @@ class Entry(Frozen, kw_only=True):
 
 
 class Place(Frozen, kw_only=True):
-    """Where tasks stood when their job stalled: `place`, and the frames, the innermost first."""
+    """Where tasks were when their job stalled: `place`, and the frames, the innermost first."""
 
     tasks: tuple[str, ...]
     place: str
@@ -172,7 +172,7 @@ def places(processes: list[ProcessStacks]) -> tuple[Place, ...]:
 
 
 def odd_one(found: Sequence[Place]) -> Place | None:
-    """Return where the tasks stand that stand elsewhere than most; None if that is not clear."""
+    """Return where the tasks are that differ from most; None if that is not clear."""
     if len(found) < 2 or len(found[0].tasks) >= len(found[1].tasks):
         return None
     return found[0]

@@ -34,7 +34,7 @@ class StoppedJob:
         folder: the job's.
         order: who asks, the first signal, and the seconds from it to SIGKILL.
         say: called with what its end waits for, and how it ended.
-        tell: called with what was not ended, or could not be verified.
+        on_error: called with what was not ended, or could not be verified.
     """
 
     def __init__(
@@ -43,13 +43,13 @@ class StoppedJob:
         order: StopOrder,
         *,
         say: Callable[[str], None] = lambda _: None,
-        tell: Callable[[DistrunError], None],
+        on_error: Callable[[DistrunError], None],
     ) -> None:
         state = folder.state()
         self.folder, self._job_id = folder, folder.job_id
         self.has_ended_now = False
         """Whether this has ended it."""
-        self._order, self._say, self._tell = order, say, tell
+        self._order, self._say, self._on_error = order, say, on_error
         self._longest = order.grace_or(state.timeouts.grace)
         self._channel: SupervisorChannel | None = None
         self._is_queued = folder.is_elsewhere
@@ -75,7 +75,7 @@ class StoppedJob:
             control.request_stop(self._channel, self._order)
 
     def wait(self) -> None:
-        """Wait until nothing of the job is left. `tell` is called with what cannot be verified.
+        """Wait until nothing of the job is left. `on_error` gets what cannot be verified.
 
         Raises:
             DistrunError: its supervisor, or its scheduler, does not answer or does not end it.
@@ -132,7 +132,7 @@ class StoppedJob:
             count = f"ended {found.count} processes of the job"
         where = f"nothing is left on {', '.join(found.hosts)}" if found.hosts else ""
         for error in found.errors:
-            self._tell(error)
+            self._on_error(error)
         if found.own:
             pids = " ".join(map(str, found.own))
             self._say(f"{job}: processes of distrun, which run no task, remain: {pids}")

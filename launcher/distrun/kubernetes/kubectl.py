@@ -90,7 +90,7 @@ def items(command: Sequence[str]) -> list[dict[str, Any]]:
         found = json.loads(answer)["items"]
         if isinstance(found, list) and all(isinstance(each["metadata"], dict) for each in found):
             return found
-    text = f"its answer is no list of objects: {' '.join(answer[:_LONGEST].split())}"
+    text = f"its answer is not a list of objects: {' '.join(answer[:_LONGEST].split())}"
     raise CauseError(Cause(Code.KUBECTL_FAILED, text=text, status=0))
 
 

@@ -339,7 +339,7 @@ class _Conversion:
     def _restart(self, name: str, kind: str, limit: int | None) -> Json | None:
         path = f"{self._roles[name].path}.restartPolicy"
         if kind not in ("Never", "OnFailure", "Always", "ExitCode"):
-            raise _refused(path, f"{kind} is no policy of a TFJob")
+            raise _refused(path, f"{kind} is not a policy of a TFJob")
         if kind == "Never" or not limit:
             return None
         if kind == "Always":
@@ -374,7 +374,7 @@ class _Conversion:
 
     def _convert_success(self, policy: str) -> None:
         if policy not in ("", "AllWorkers"):
-            raise _refused("spec.successPolicy", f"{policy} is no policy of a TFJob")
+            raise _refused("spec.successPolicy", f"{policy} is not a policy of a TFJob")
         by_default = "chief" if "chief" in self._roles else "worker0"
         self._spec["success"] = "all" if policy else by_default
 

@@ -7,7 +7,7 @@ state again. Guarantees:
 2. The first failure that leads to no restart decides the outcome. Later failures never change it.
    Only a verdict may: if it names another task as the first cause, the exit code is that task's.
 3. An attempt is asked to stop at most once for each reason: a restart, the job's end, and at once.
-4. After success, errors of tasks that are being stopped are no failures.
+4. After success, errors of tasks that are being stopped are not failures.
 5. An attempt begins only when the one before it has ended: no process of it is left.
 6. Tasks of one restart start together: when the attempts of all of them have ended and the
    backoff has passed.

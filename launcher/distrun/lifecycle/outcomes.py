@@ -59,7 +59,7 @@ def _end_by(state: JobState, decision: Decision, at: float, grace: float) -> Tra
 
 
 def _on_exit_0(state: JobState, task: TaskState, at: float) -> Transition:
-    """Handle an exit 0 that is no failure: the job has succeeded, or the task starts again."""
+    """Handle an exit 0 that is not a failure: the job has succeeded, or the task starts again."""
     if state.undone and state.repeats(task):
         again = restarts.decide(state, task, Cause(Code.TASK_EXITED, task=task.name, status=0))
         if again.is_allowed:
@@ -264,8 +264,8 @@ def apply_verdict(state: JobState, verdict: Verdict) -> JobState:
     Tasks that had failed by themselves before distrun's stop reached them were not stopped by it.
     The exit code stays if the first cause has none: if that task exited 0, or was stopped before
     it could crash. If a host was lost, the exit code is the one for lost hosts. The failure of an
-    evaluator is another one than the job's, unless the job needs the evaluator. What speaks
-    against a success makes it a failure if that is wanted.
+    evaluator is another one than the job's, unless the job needs the evaluator. A warning
+    about a success makes it a failure if the spec says so.
     """
     outcome = state.outcome
     if verdict.kind is Kind.QUALIFIED:

@@ -40,8 +40,8 @@ TF_PREEMPTED = 42
 START, STALL = Timer(TimerKind.START), Timer(TimerKind.STALL)
 _HOST_CODES = (Code.HOST_LOST, Code.HOST_FAILED, Code.TASK_NOT_STARTED)
 """Causes of restarts that say nothing about how a task exited."""
-_TAKEN = (Code.POD_PREEMPTED, Code.POD_DELETED)
-"""Why hosts are lost that are no failures of anything in them."""
+_HOST_PREEMPTIONS = (Code.POD_PREEMPTED, Code.POD_DELETED)
+"""Causes of the loss of a host that was taken away, for example preempted."""
 _JITTER = 0.25
 _MOST_DOUBLINGS = 62
 
@@ -51,9 +51,9 @@ def is_preempted(task: TaskState) -> bool:
     return task.exit_status in (TF_PREEMPTED, 128 + SIGTERM)
 
 
-def is_taken(cause: Cause) -> bool:
-    """Whether a cause is that somebody took the host away: a preemption of what ran there."""
-    return cause.code in _TAKEN or any(map(is_taken, cause.within))
+def is_host_preempted(cause: Cause) -> bool:
+    """Whether a cause is that somebody took the host away, which preempts its tasks."""
+    return cause.code in _HOST_PREEMPTIONS or any(map(is_host_preempted, cause.within))
 
 
 def grace_after(state: JobState, failed: TaskState) -> float:
@@ -99,7 +99,7 @@ def decide(
     others = {key: each for key, each in state.incidents.items() if key not in replaced}
     budget = JOB if is_stall else state.budget_of(failed)
     before = replace(state, incidents=others).budget(budget)
-    was_taken = is_taken(cause) or (joined is not None and joined.is_free)
+    was_taken = is_host_preempted(cause) or (joined is not None and joined.is_free)
     is_free = was_taken or (is_preempted(failed) and made_progress(failed))
     decision = Decision(
         failed=failed,
@@ -164,13 +164,13 @@ def open_incident(
     members = _members(state, failed, decision.scope)
     after = decision.before.after(decision.is_free)
     number = state.last_restart + 1 if joined is None else joined.number
-    told = joined if joined is not None and joined.refusal is None else None
+    announced = joined if joined is not None and joined.refusal is None else None
     delay = _backoff(state.job_id, policy, after, number)
     if refusal is not None:
         # The other processes of a host whose task was killed may be killed at this moment.
         delay = KILL_GRACE if any(each.was_killed for each in members) else 0.0
-    elif told is not None:
-        delay = max(0.0, told.due_at - at)
+    elif announced is not None:
+        delay = max(0.0, announced.due_at - at)
     replaced = state.incidents.keys() & _replaced(members, joined)
     state, actions = cancel_incidents(state, replaced)
     last = max(state.last_restart, number)
@@ -213,7 +213,9 @@ def open_incident(
         tasks=incident.tasks,
         cause=decision.cause,
         delay=delay,
-        is_free=decision.is_free if told is None else told.is_free or not is_taken(decision.cause),
+        is_free=decision.is_free
+        if announced is None
+        else announced.is_free or not is_host_preempted(decision.cause),
         left=policy.max - after.counted,
     )
     return state, [Announce(planned), *actions]
@@ -247,7 +249,7 @@ def _with_failure(state: JobState, failed: TaskState, cause: Cause, last: int) -
     before = early_failures(state)
     if made_progress(failed):
         return EarlyFailures(restart=last)
-    if is_taken(cause):
+    if is_host_preempted(cause):
         return replace(before, restart=last)
     return EarlyFailures(before.count + 1, cause, last)
 
@@ -391,7 +393,7 @@ def _without_restart(task: TaskState) -> TaskState:
 
 
 def start_timer(state: JobState) -> list[Action]:
-    """Return the timer of `timeouts.start`, if that is set: it begins, perhaps anew."""
+    """Return the timer of `timeouts.start`, if that is set: it starts, perhaps again."""
     seconds = state.timeouts.start
     return [] if seconds is None else [SetTimer(START, seconds)]
 

@@ -1,4 +1,4 @@
-"""Ranks of tasks, and the variables that tell programs of them (docs/spec.md lists all variables).
+"""Ranks of tasks, and the variables that pass them to programs (docs/spec.md lists all variables).
 
 The chief and the workers are one group. They have the ranks that MultiWorkerMirroredStrategy gives
 them: the chief is first. The tasks of each other role are a group of their own, in which a task's

@@ -338,8 +338,8 @@ def _check_network(answers: Answers) -> Iterator[Check]:
     for (owner, cause, is_needed), hosts in callers.items():
         # An evaluator alone takes no part in a cluster.
         grade = Grade.FAILED if is_needed else Grade.WARNING
-        told = cause._replace(hosts=tuple(hosts))
-        yield Check(host=owner, subject=Subject.NETWORK, grade=grade, cause=told)
+        named = cause._replace(hosts=tuple(hosts))
+        yield Check(host=owner, subject=Subject.NETWORK, grade=grade, cause=named)
 
 
 def _failures(answers: HostAnswers, owners: Mapping[str, str]) -> list[_Failure]:

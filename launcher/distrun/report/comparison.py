@@ -57,8 +57,8 @@ class Run:
         """Its key figures; None: unknown, or it has none."""
         job, state, shown = self.job, self.job.state, self.job.summary()
         end = state.ended_at or (time.time() if job.is_running else None)
-        told = self._last_told
-        progress = {key: each for key, each in told.items() if not isinstance(each, str)}
+        reported = self._last_reported
+        progress = {key: each for key, each in reported.items() if not isinstance(each, str)}
         return {
             "state": job.phase,
             "cause": job.cause_word,
@@ -74,11 +74,11 @@ class Run:
             "steps_per_second": self._step_rate(),
             "examples_per_second": progress.get(RATE),
             **{name: shown[name] for name in ("cpu_seconds", "peak_memory_bytes")},
-            "metrics": {key: each for key, each in told.items() if key not in COUNTS},
+            "metrics": {key: each for key, each in reported.items() if key not in COUNTS},
         }
 
     @property
-    def _last_told(self) -> dict[str, float | str]:
+    def _last_reported(self) -> dict[str, float | str]:
         """What the first task that reports progress has reported last; nan and inf are texts."""
         samples = self._of_task(STEP) or next(iter(self._samples.values()), [])
         sampled = samples[-1].progress if samples and not self.job.progress else {}
@@ -110,10 +110,10 @@ class Run:
 
     def _rate_of_ends(self) -> float | None:
         """Return the rate between the first and the last step of a job that is hardly sampled."""
-        told = [(each.state.name, each.progress, each.progress_at) for each in self.job.tasks]
+        reported = [(each.state.name, each.progress, each.progress_at) for each in self.job.tasks]
         reports = [each for each in self._history if isinstance(each, events.TaskReported)]
-        told += [(each.task, each.values, each.step_at) for each in reversed(reports)]
-        for name, values, at in told:
+        reported += [(each.task, each.values, each.step_at) for each in reversed(reports)]
+        for name, values, at in reported:
             task, last = self.job.state.tasks.get(name), history.numbers(values)
             if at is None or task is None or task.first_step_at is None or STEP not in last:
                 continue
@@ -172,24 +172,24 @@ def steps_of(samples: Sequence[Sample]) -> list[tuple[Sample, float]]:
 
     Keras counts from 1 in each epoch: STEP falls then, or its share of STEPS is not that of EPOCH.
     """
-    told = [each for each in samples if STEP in each.progress]
-    is_of_epoch = any(_is_of_epoch(each.progress) for each in told) or any(
+    reported = [each for each in samples if STEP in each.progress]
+    is_of_epoch = any(_is_of_epoch(each.progress) for each in reported) or any(
         one.attempt == next_.attempt and next_.progress[STEP] < one.progress[STEP]
-        for one, next_ in itertools.pairwise(told)
+        for one, next_ in itertools.pairwise(reported)
     )
-    return [(each, _steps_done(each.progress, is_of_epoch)) for each in told]
+    return [(each, _steps_done(each.progress, is_of_epoch)) for each in reported]
 
 
-def _steps_done(told: Mapping[str, float], is_of_epoch: bool) -> float:
-    before = (told.get("EPOCH", 1.0) - 1) * told.get("STEPS", 0.0) if is_of_epoch else 0.0
-    return before + told[STEP]
+def _steps_done(values: Mapping[str, float], is_of_epoch: bool) -> float:
+    before = (values.get("EPOCH", 1.0) - 1) * values.get("STEPS", 0.0) if is_of_epoch else 0.0
+    return before + values[STEP]
 
 
-def _is_of_epoch(told: Mapping[str, float]) -> bool:
-    steps, epochs, epoch = told.get("STEPS", 0.0), told.get("EPOCHS", 0.0), told.get("EPOCH", 0.0)
-    if STEP not in told or steps <= 0 or epochs <= 1 or not 1 <= epoch <= epochs:
+def _is_of_epoch(values: Mapping[str, float]) -> bool:
+    steps, epochs, epoch = (values.get(key, 0.0) for key in ("STEPS", "EPOCHS", "EPOCH"))
+    if STEP not in values or steps <= 0 or epochs <= 1 or not 1 <= epoch <= epochs:
         return False
-    return not (epoch - 1) / epochs <= told[STEP] / steps <= epoch / epochs
+    return not (epoch - 1) / epochs <= values[STEP] / steps <= epoch / epochs
 
 
 def with_whole_epochs(samples: list[Sample], first: Mapping[str, float]) -> list[Sample]:
@@ -198,8 +198,8 @@ def with_whole_epochs(samples: list[Sample], first: Mapping[str, float]) -> list
     When the next epoch begins, it has no step until that ends. `first`: when it had its first step.
     """
     begun = {STEP: 0.0, "STEPS": first.get(STEP, 0.0)}
-    told = {each.progress.get("STEPS") for each in samples if STEP in each.progress}
-    if begun["STEPS"] <= 1 or not told <= {begun["STEPS"]}:
+    reported = {each.progress.get("STEPS") for each in samples if STEP in each.progress}
+    if begun["STEPS"] <= 1 or not reported <= {begun["STEPS"]}:
         return samples
     return [
         replace(each, progress=begun | each.progress) if "EPOCH" in each.progress else each

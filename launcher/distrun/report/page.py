@@ -274,7 +274,7 @@ def outlier_text(outlier: Outlier) -> str:
     value, usual = outlier.value, outlier.usual
     match outlier.measure:
         case None:
-            return f"unusual: it stood at {outlier.place} when the job stalled"
+            return f"unusual: it was at {outlier.place} when the job stalled"
         case Measure.START:
             took = format_duration(value)
             words = f"{took} until its first step; usual: {format_duration(usual)}"

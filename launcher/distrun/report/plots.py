@@ -32,7 +32,7 @@ _HEIGHTS = {
     Activity.STALLED: (0.62, 0.3),
     Activity.LINK_LOST: (0.38, 0.24),
 }
-"""Where a bar is in its row, and how high: bars can be told apart without colours."""
+"""Where a bar is in its row, and how high: bars can be distinguished without colours."""
 _NICE_SECONDS = (
     *(0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200),
     *(10800, 21600, 43200, 86400, 172800, 604800, 1209600, 2592000, 7776000, 31536000),

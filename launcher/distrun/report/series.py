@@ -1,4 +1,4 @@
-"""The curves of a report: what tasks used and told over time, from the samples of a job."""
+"""The curves of a report: what tasks used and reported over time, from the samples of a job."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Panel(Frozen, kw_only=True):
 
 def panels(samples: Mapping[str, Sequence[Sample]], starts: Starts) -> list[Panel]:
     """Return the panels for which there are values, metrics first. Samples are in order of time."""
-    found = [_panel(samples, metric_title(key), "", _told(key)) for key in metrics(samples)]
+    found = [_panel(samples, metric_title(key), "", _reported(key)) for key in metrics(samples)]
     found += [
-        _panel(samples, "Steps", "steps", _told(STEP)),
-        _panel(samples, "Examples per second, as reported", "examples/s", _told(RATE)),
+        _panel(samples, "Steps", "steps", _reported(STEP)),
+        _panel(samples, "Examples per second, as reported", "examples/s", _reported(RATE)),
         Panel(
             title="Processor, % of a core",
             unit="%",
@@ -59,9 +59,9 @@ def panels(samples: Mapping[str, Sequence[Sample]], starts: Starts) -> list[Pane
 def metrics(samples: Mapping[str, Sequence[Sample]]) -> list[str]:
     """Return the keys of progress that are metrics, the usual ones first."""
     keys = (key for each in samples.values() for one in each for key in one.progress)
-    told = [key for key in dict.fromkeys(keys) if key not in COUNTS]
-    first = [key for key in _FIRST if key in told]
-    return list(dict.fromkeys([*first, *told]))[:_MOST_METRICS]
+    reported = [key for key in dict.fromkeys(keys) if key not in COUNTS]
+    first = [key for key in _FIRST if key in reported]
+    return list(dict.fromkeys([*first, *reported]))[:_MOST_METRICS]
 
 
 def metric_title(key: str) -> str:
@@ -69,7 +69,7 @@ def metric_title(key: str) -> str:
     return key.lower().replace("_", " ").capitalize()
 
 
-def _told(key: str) -> Reading:
+def _reported(key: str) -> Reading:
     return lambda sample: sample.progress.get(key)
 
 
@@ -116,10 +116,10 @@ def _loads(task: str, samples: Sequence[Sample], starts: Starts) -> list[Point]:
 
 
 def _without_empty(panel: Panel) -> Panel:
-    """Return it without the curves of tasks that told nothing."""
+    """Return it without the curves of tasks that reported nothing."""
     curves = panel.curves.items()
-    told = {task: its for task, its in curves if not all(math.isnan(each) for _, each in its)}
-    return replace(panel, curves=told)
+    reported = {task: its for task, its in curves if not all(math.isnan(each) for _, each in its)}
+    return replace(panel, curves=reported)
 
 
 def thinned(points: Sequence[Point], most: int) -> list[Point]:

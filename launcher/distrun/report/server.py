@@ -1,4 +1,4 @@
-"""The live page: the report of a job on loopback, made anew while somebody looks at it."""
+"""The live page: the report of a job on loopback, updated while a browser shows it."""
 
 from __future__ import annotations
 

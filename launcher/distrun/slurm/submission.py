@@ -77,7 +77,7 @@ def resubmit(folder: JobFolder, spec: Spec) -> None:
     except FileNotFoundError:
         raise UsageError(
             f"job {folder.job_id} was queued with sbatch by hand",
-            hint="to start it anew: sbatch FILE",
+            hint="to start it again: sbatch FILE",
         ) from None
     lock = folder.acquire_lock()
     try:

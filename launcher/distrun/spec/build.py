@@ -138,7 +138,7 @@ class _Builder:
             written: str = self._document.get("name", default)
             return written
         if not 1 <= len(name) <= LONGEST_NAME or job_name_problem(name):
-            message = f"{quoted(name)} is no name for a job"
+            message = f"{quoted(name)} cannot be the name of a job"
             hint = f"use 1 to {LONGEST_NAME} characters, without line breaks and control characters"
             self._problems.add(Mark("--name"), message, hint)
         return name
@@ -221,7 +221,7 @@ class _Builder:
         shown = os.path.join(os.path.dirname(self._context.file), written)
         if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
             # Reading a pipe could block forever.
-            problems.add("hostfile", f"hostfile is no file: {quoted_path(path)}", "name a file")
+            problems.add("hostfile", f"hostfile is not a file: {quoted_path(path)}", "name a file")
             return ()
         try:
             content = read_file(path, shown, problems)

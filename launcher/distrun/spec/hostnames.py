@@ -75,8 +75,8 @@ def host_set(text: str) -> HostSet:
     machine = "0".join(literals).rpartition("@")[2]
     if not _is_name_or_ipv6(machine):
         raise HostSetError(
-            f"has a ':' in {quoted(text)}, which is no IPv6 address; the port of sshd belongs in "
-            "ssh.port or ~/.ssh/config, slots in `slots:`"
+            f"has a ':' in {quoted(text)}, which is not an IPv6 address; the port of sshd belongs "
+            "in ssh.port or ~/.ssh/config, slots in `slots:`"
         )
     if found.count > MAX_HOSTS:
         raise HostSetError(f"names more than {MAX_HOSTS} hosts in {quoted(text)}")
@@ -98,7 +98,7 @@ def host_address_problem(text: str) -> str | None:
         return f"must be a host's name or IP address, not {quoted(text)}"
     if not _is_name_or_ipv6(text):
         return (
-            f"has a ':' in {quoted(text)}, which is no IPv6 address; tasks have ports of their "
+            f"has a ':' in {quoted(text)}, which is not an IPv6 address; tasks have ports of their "
             "own, and that of sshd belongs in ssh.port or ~/.ssh/config"
         )
     return None

@@ -75,7 +75,7 @@ def allocated_hosts(environ: Mapping[str, str], problems: Problems) -> tuple[Hos
 
     nodes = current(environ)
     if not nodes:
-        message = "hosts is slurm, and this is no Slurm allocation"
+        message = "hosts is slurm, and this is not a Slurm allocation"
         hint = "queue the job with `distrun submit`, or call distrun inside salloc or sbatch"
         problems.add("hosts", message, hint)
     return nodes
@@ -137,7 +137,7 @@ def with_spares(
             problems.keys[key],
             f"{'the only host is a spare' if len(hosts) == 1 else 'all hosts are spares'}, "
             "and none is left to run the tasks",
-            "leave at least one host that is no spare",
+            "leave at least one host that is not a spare",
         )
     return hosts
 
@@ -167,7 +167,7 @@ def hostfile_hosts(text: str, shown: str, problems: Problems) -> tuple[HostSpec,
             break
     if not hosts.found and not problems:
         problems.add(
-            Mark(shown, 1, 1), "no host is named here", "write one a line, such as 'gpu1 slots=4'"
+            Mark(shown, 1, 1), "no host is named here", "write one per line, such as 'gpu1 slots=4'"
         )
     return hosts.tuple()
 

@@ -277,7 +277,7 @@ _SSH_OPTION_PATTERN = r"[A-Za-z][A-Za-z0-9]*"
 def _ssh_option_problem(name: str) -> str | None:
     if re.fullmatch(_SSH_OPTION_PATTERN, name):
         return None
-    return "is no option of ssh_config(5); write one such as ServerAliveInterval"
+    return "is not an option of ssh_config(5); write one such as ServerAliveInterval"
 
 
 _SSH_OPTIONS = MapOf(
@@ -431,18 +431,18 @@ class ProgramSpec(Frozen, kw_only=True):
         help="`torchrun`: the tasks also get RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, "
         "MASTER_ADDR and MASTER_PORT, as torchrun sets them.")
     keras: int | None = key(Integer(least=2, most=3, description="2 or 3"), None,
-        "TF_USE_LEGACY_KERAS is left alone", examples=(2, 3),
+        "TF_USE_LEGACY_KERAS is not changed", examples=(2, 3),
         help="What `tf.keras` is: 2 sets TF_USE_LEGACY_KERAS=1 and needs the package tf_keras, "
         "which is looked for before anything starts; 3 sets TF_USE_LEGACY_KERAS=0.")
     memory: Memory | None = key(one_of(Memory), None, "`keep` in a cluster of several tasks",
         examples=("system",),
         help="`keep`: the C library keeps the memory that a task frees, so that its next step "
-        "need not get it from the kernel again (docs/spec.md, Freed memory). `system`: it is "
-        "left alone.")
+        "need not get it from the kernel again (docs/spec.md, Freed memory). `system`: "
+        "freed memory goes back to the kernel.")
     binds_port: bool | None = key(Boolean(), None, "`false`", examples=(True,),
         help="`true`: each task has a port, and the program listens on it by itself, at "
         "DISTRUN_ADDRESS: distrun leaves it free. `false`: distrun keeps it bound for "
-        "TensorFlow's server. It is left free, too, with `{port}` in args or env, and with "
+        "TensorFlow's server. The port is also free with `{port}` in args or env, and with "
         "`env_style: torchrun`.")
     tf_config: ClassVar[Key] = key_only(Choice(values=("mine",)), words="distrun's",
         examples=("mine",),
@@ -457,10 +457,10 @@ class ProgramSpec(Frozen, kw_only=True):
     sync_paths: tuple[str, ...] = ()
     sync_base: str = ""
     results: tuple[str, ...] = key(_RESULTS, (), "nothing", examples=(["checkpoints", "logs"],),
-        help="What comes back from other hosts once the tasks have ended, also if the job has "
-        "failed: paths or patterns below the tasks' working folder. They go to the same places "
-        "on this machine, as `distrun fetch` would bring them (docs/ssh.md).")
-    """What is brought back from other hosts at the end: paths and patterns below `workdir`."""
+        help="What to copy from other hosts to this machine when the tasks have ended, also if "
+        "the job has failed: paths or patterns below the tasks' working folder. The paths stay "
+        "the same (docs/ssh.md).")
+    """What is copied from other hosts at the end: paths and patterns below `workdir`."""
     shared: tuple[str, ...] = key(_SHARED, (), "nothing", examples=(["checkpoints"],),
         help="Folders that all hosts must share, such as that of the checkpoints: paths on the "
         "hosts, relative to the tasks' working folder. With several hosts, the preflight checks "
@@ -511,7 +511,7 @@ class RestartSpec(Frozen, kw_only=True):
     """How often and how soon failed tasks are restarted. Times are in seconds."""
 
     max: int = key(count(0), 3,
-        help="The most restarts; 0 for none. Restarts after a preemption do not count.")
+        help="How often the job may restart; 0: never. Restarts after a preemption do not count.")
     backoff: float = key(Duration(zero=True), "1s",
         help="The wait before the first restart, randomly shortened by up to a quarter. It "
         "doubles with each restart.")
@@ -601,7 +601,7 @@ def _line_problem(text: str) -> str | None:
     try:
         re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
-        return f"is no regular expression: {error}"
+        return f"is not a regular expression: {error}"
     return None
 
 
@@ -609,8 +609,8 @@ _READY_FORMS = "port, line, off or a mapping such as {line: ready}"
 _READY_LINE = key_only(
     Text(expected="a regular expression", least=1, check=_line_problem),
     examples=("listening on",),
-    help="A regular expression (Python's) that is searched in each line, in its first "
-    "4,096 characters.",
+    help="A regular expression of Python. distrun searches for it in the first 4,096 characters "
+    "of each line.",
 )
 _READY = OneOf(
     text=one_of(Ready, all_forms=_READY_FORMS),
@@ -653,9 +653,9 @@ class RoleSpec(Frozen, kw_only=True):
     """JSON."""
     ready: Ready | None = key(_READY, None, "`port`, or `off` for tasks without a port",
         examples=("port", {"line": "listening on"}, "off"),
-        help="When tasks of this role are ready, for the roles that start `after` them: when their "
-        "port accepts connections (`port`), when they have printed a line, or one in which a "
-        "regular expression is found (`line`), or as soon as their program runs (`off`).")
+        help="When a task of this role is ready, for the roles that start `after` it. `port`: its "
+        "port accepts connections. `line`: it has printed a line, or one that matches a regular "
+        "expression. `off`: its program runs.")
     ready_line: str = ""
     """The regular expression of a line that says that a task is ready."""
     restart: RestartSpec | None = key(ROLE_RESTART, None, "as `restart`",
@@ -670,7 +670,7 @@ class RoleSpec(Frozen, kw_only=True):
         "then; otherwise each restarts alone.")
     """Only a custom role has the key; all others are in the cluster."""
     expects_free_port: bool = False
-    """Whether its program is told its port otherwise than by TF_CONFIG, and listens itself."""
+    """Whether its program gets its port in another way than by TF_CONFIG, and listens itself."""
 
     def is_in_cluster(self, strategy: Strategy) -> bool:
         """Whether TF_CONFIG has its addresses. An evaluator is in nobody's cluster."""
@@ -893,9 +893,9 @@ _SUCCESS_KEYS = {
     "tasks": key_only(_TASKS, "strategy", examples=("all", "strategy"),
         help="Which tasks must exit 0 for success. `strategy`: depends on the strategy."),
     "strict": key_only(Boolean(), False, examples=(True, False),
-        help="Makes a success that is told with a warning a failure (exit code 75), as "
-        "`--strict` does. Such warnings are, for example: a log ends in an exception "
-        "although its task exited 0; a task left processes at work."),
+        help="Whether a success with a warning is a failure (exit code 75), as with "
+        "`--strict`. Such warnings are, for example: a log ends in an exception although its "
+        "task exited 0; processes still ran when their task exited."),
 }
 
 
@@ -947,7 +947,7 @@ class Spec(Frozen, kw_only=True):
         "nodes of the Slurm allocation in which distrun runs. `kubernetes`: pods, which the "
         "job creates as the section `kubernetes` says.")
     hostfile: ClassVar[Key] = key_only(PATH, words="none", examples=("hosts.txt",),
-        help="A file with one host a line, instead of `hosts`: `host slots=N` as in Open MPI "
+        help="A file with one host per line, instead of `hosts`: `host slots=N` as in Open MPI "
         "and DeepSpeed, or `host:N`. The path is relative to this file.")
     spare_hosts: ClassVar[Key] = key_only(count(0), 0, name="spares", examples=(1,),
         help="How many hosts at the end of `hosts` or of the hostfile are spares, as with "
@@ -966,10 +966,10 @@ class Spec(Frozen, kw_only=True):
         help="The pods of a job with `hosts: kubernetes`.")
     success: Success = key(_SUCCESS, words="`strategy`",
         examples=("strategy", "worker0", {"tasks": "all", "strict": True}),
-        help="Which tasks must exit 0 for success, and whether anything may speak against "
-        "it. `strategy`: depends on the strategy.")
+        help="Which tasks must exit 0 for success, and whether a success may have warnings. "
+        "`strategy`: depends on the strategy.")
     strict: bool = False
-    """Whether a success that anything speaks against is a failure."""
+    """Whether a success with a warning is a failure."""
     restart: RestartSpec = key(_RESTART, NO_RESTARTS, "nothing is restarted",
         examples=({"max": 3},),
         help="Restarts failed tasks, together with other tasks if the strategy requires it.")

@@ -32,7 +32,7 @@ class Mark(Frozen):
         return Problem(self.file, self.line, self.column, message, hint, is_certain)
 
     def unchecked(self, why: str | Exception) -> Problem:
-        """What a user is told of a check of this that could not be made, or that failed."""
+        """The problem for a check that could not be made, or that failed."""
         if isinstance(why, RecursionError):
             why = "it nests too deeply"
         elif isinstance(why, MemoryError):

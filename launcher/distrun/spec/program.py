@@ -110,7 +110,7 @@ class _Reader(Frozen):
             return self.context.cwd
         path = self.context.resolve(workdir)
         if not self.may_be_missing and not os.path.isdir(path):
-            message = f"program.workdir is no folder: {quoted_path(path)}"
+            message = f"program.workdir is not a folder: {quoted_path(path)}"
             hint = _missing_hint(workdir, "make it, or name another")
             self.problems.add("program.workdir", message, hint)
         return path
@@ -208,7 +208,7 @@ class _Reader(Frozen):
         if os.path.isdir(path):
             wrong = f" is a folder: {quoted_path(path)}", f"name a file in it, or {bundled}"
         elif os.path.exists(path):
-            wrong = f": {quoted_path(path)} is no regular file", hint
+            wrong = f": {quoted_path(path)} is not a regular file", hint
         elif os.path.lexists(path):
             wrong = f": {quoted_path(path)} is a link that leads to no file", hint
         else:

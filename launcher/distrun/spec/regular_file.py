@@ -40,7 +40,7 @@ def beginning(path: str, size: int) -> bytes:
 
 
 def read_regular_file(path: str | bytes, *, largest: int, follow_link: bool = True) -> bytes | None:
-    """Return the bytes of a file; None if it cannot be read, is no regular file, or is larger."""
+    """Return the bytes of a file; None if it is unreadable, larger, or not a regular file."""
     try:
         with open_regular_file(path, follow_link=follow_link) as file:
             if os.fstat(file.fileno()).st_size > largest:

@@ -42,7 +42,7 @@ def _option_problem(name: str) -> str | None:
     if name in _SET:
         return "is set by distrun itself; remove it"
     if name in _NO_JOB or not re.fullmatch(_OPTION_PATTERN, name):
-        return "is no option of a job; write a long one of sbatch(1) without dashes, e.g. comment"
+        return "is not an option of a job; write a long one of sbatch(1), such as comment"
     return None
 
 

@@ -42,15 +42,15 @@ def check_variables(document: Section, context: LoadContext, problems: Problems)
 
 
 def ports_in_texts(document: Section, context: LoadContext) -> Callable[[Role], bool]:
-    """Which roles' tasks are told their port by a placeholder, or listen on it by themselves."""
+    """Which roles' tasks get their port by a placeholder, or listen on it by themselves."""
     program: Section = document.get("program", Section())
     every = program.get("env_style") is EnvStyle.TORCHRUN or program.get("binds_port")
-    told = [
+    informed = [
         owners
         for _, text, owners in _texts(document, context)
         if placeholders.PORT in placeholders.names(text)
     ]
-    return lambda role: bool(every) or any(owners.has(role) for owners in told)
+    return lambda role: bool(every) or any(owners.has(role) for owners in informed)
 
 
 def check_placeholders(

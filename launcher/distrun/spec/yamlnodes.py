@@ -74,9 +74,9 @@ def node_of(
         kinds = (str, int, float) if isinstance(value, Verbatim) else (str,)
         return Scalar(mark, text, plain=type(Scalar(mark, text).value) in kinds)
     if value is None:
-        problems.add(mark, "None is no value of a spec", "leave it out")
+        problems.add(mark, "None is not a value of a spec", "leave it out")
     elif not isinstance(value, (bool, int, float)):
-        problems.add(mark, f"{type(value).__name__} is no value of a spec", "write it as a text")
+        problems.add(mark, f"{type(value).__name__} is not a value of a spec", "write it as a text")
     return Scalar(mark, json.dumps(value, default=repr))
 
 

@@ -1,4 +1,4 @@
-"""Looks now and then at what running tasks do, and says once what costs much of their time."""
+"""Samples running tasks from time to time, and reports once what costs much of their time."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _FIRST, _BETWEEN, _PAUSE = 45.0, 30.0, 1200.0
 """Seconds until the first look, from one to the next, and after some of them."""
 _LOOKS = 3
 _SECONDS = 2
-"""How long each look takes: py-spy's samples cost a fiftieth of a core meanwhile."""
+"""How long each sample takes: py-spy then uses a fiftieth of a core."""
 _MOST_TASKS = 16
 """Whose stacks are looked at: the chief, the first workers."""
 _FEWEST_STEPS = 8
 
 
 class Advisor:
-    """What was seen at each of three looks, a minute in all, is told by an event.
+    """Reports by an event what each of three samples, a minute in all, has shown.
 
-    Stacks are looked at where py-spy is installed and all tasks are on this machine: unasked, it is
-    sent nowhere. Otherwise CPU times and the steps that tasks report suffice to tell a task for
-    which the others wait.
+    It samples stacks if py-spy is installed and all tasks are on this machine: it does not send
+    py-spy to other hosts. Otherwise CPU times and the steps that tasks report show for which task
+    the others wait.
     """
 
     def __init__(self, job: RunningJob, running: RunningTasks) -> None:
@@ -45,7 +45,7 @@ class Advisor:
         self._told: set[tuple[str, str]] = set()
 
     def on_event(self, _before: JobState, event: Event, state: JobState) -> None:
-        """Begin anew when tasks take their first steps, or end."""
+        """Start again when tasks take their first steps, or end."""
         if state.outcome is not None or isinstance(event, (FirstStep, TaskEnded)):
             self._looks = []
             self._next.move(self._job.loop.now() + _FIRST)
@@ -88,7 +88,7 @@ class Advisor:
             return
         self._looks.append(profiles)
         if len(self._looks) == _LOOKS:
-            self._tell(self._advise(self._rates()))
+            self._report(self._advise(self._rates()))
             self._looks = []
         self._next.move(self._job.loop.now() + (_BETWEEN if self._looks else _PAUSE))
 
@@ -110,7 +110,7 @@ class Advisor:
         behind = None if members else find_behind(rates)
         return behind or advise_by_profiles(self._looks, members, hosts, rates)
 
-    def _tell(self, advice: Advice | None) -> None:
+    def _report(self, advice: Advice | None) -> None:
         if advice is not None and (advice.symptom.value, advice.task) not in self._told:
             self._told.add((advice.symptom.value, advice.task))
             self._job.emit(JobAdvised(at=time.time(), finding=advice))

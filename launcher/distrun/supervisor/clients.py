@@ -58,7 +58,7 @@ class Clients:
         try:
             connection, _ = self._server.accept()
         except OSError:
-            # The connection waits. The loop would be told of it at once, without end.
+            # The connection waits. The loop would report it again and again.
             self._loop.unwatch(self._server)
             self._loop.call_at(self._loop.now() + _RETRY_SECONDS, self._listen)
             return

@@ -1,4 +1,4 @@
-"""Finds tasks that serve elsewhere than at the addresses that they were given.
+"""Finds tasks whose servers do not have the addresses that the tasks were given.
 
 TF_GRPC_REUSE_PORT lets several servers listen on one port. Tasks whose program sets a wrong
 TF_CONFIG then wait for each other without end, and print nothing. By itself, the second server
@@ -21,7 +21,7 @@ class ClusterCheck:
     """Compares where the tasks of a job serve with the addresses that they were given.
 
     Ports are compared, not names of machines: `localhost:2222` and `127.0.0.1:2222` are the same.
-    Further listeners of a task, on ports that no task was given, are its own affair.
+    Listeners of a task on ports that no task was given do not matter.
 
     With `program.tf_config: mine`, a task may serve where it chooses. Only two tasks that start
     servers at the same address on one host are a mismatch then.

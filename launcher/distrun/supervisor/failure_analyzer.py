@@ -21,8 +21,8 @@ from distrun.job.folder import JobFolder
 from distrun.lifecycle import JobState, TaskState
 from distrun.spec.model import BY_RUN, ProgramKind
 from distrun.spec.regular_file import data_start, open_regular_file
+from distrun.supervisor.hosts.background_calls import Question
 from distrun.supervisor.hosts.host import LogEnd
-from distrun.supervisor.hosts.inquiry import Question
 from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.running_job import RunningJob
 from distrun.verdict.model import Evidence, Kind, Replacement, Verdict
@@ -82,7 +82,7 @@ class _Logs:
         return any(end.is_awaited() for end in self._ends.values())
 
     def close(self) -> None:
-        """Read nothing that follows from now on, such as what the next attempt prints."""
+        """Ignore what is printed from now on, such as the output of the next attempt."""
         for task, end in self._ends.items():
             self._sizes[task] = min(end.size, self._folder.size_of_log(task))
 
@@ -168,7 +168,7 @@ class FailureAnalyzer:
             while self._analyses and self._analyses[0][1]:
                 self._record(*self._analyses.popleft())
 
-        self._unasked.append((logs, partial(self._job.hosts.inquiries.ask, question, on_answer)))
+        self._unasked.append((logs, partial(self._job.hosts.calls.ask, question, on_answer)))
         self._ask_complete()
 
     def _ask_complete(self) -> None:
@@ -199,7 +199,7 @@ class FailureAnalyzer:
         return lambda: replace(self._analyze(failure, logs), replacement=replacement), logs
 
     def _last_question(self, state: JobState) -> tuple[Ask, _Logs] | None:
-        """Return what judges how the job ended; None if nothing is to be said of that."""
+        """Return the function that judges how the job ended; None if there is nothing to judge."""
         if state.outcome is not None and state.outcome.result is Result.SUCCEEDED:
             if self._has_judged_success or not self._is_suspect(state):
                 return None
@@ -210,7 +210,7 @@ class FailureAnalyzer:
         return None if failure is None else self._question(failure, None)
 
     def _is_suspect(self, state: JobState) -> bool:
-        """Whether anything may speak against a success: few jobs need the time of an analysis."""
+        """Whether a success may need a warning: few jobs need the time of an analysis."""
         from distrun.verdict.success import may_be_behind, without_contact
 
         tasks = [task for task in state.tasks.values() if task.code == 0]
@@ -353,7 +353,7 @@ def _no_verdict() -> None:
 
 @contextlib.contextmanager
 def _defects_printed() -> Iterator[None]:
-    """Go on after an error: none in the analysis may fail a job."""
+    """Continue after an error: errors in the analysis never fail a job."""
     try:
         yield
     except Exception:  # noqa: BLE001 - whatever it is

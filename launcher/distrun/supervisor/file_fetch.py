@@ -1,4 +1,4 @@
-"""Brings what tasks have written on other hosts into a folder of this machine."""
+"""Copies what tasks have written on other hosts into a folder of this machine."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def clean_patterns(patterns: Iterable[str]) -> list[str]:
     found = [os.path.normpath(each) for each in patterns]
     for given, each in zip(patterns, found, strict=True):
         if each != "." and not is_plain(each):
-            raise UsageError(f"{given!r} is no path below the working folder of the tasks")
+            raise UsageError(f"{given!r} is not a path below the working folder of the tasks")
     return [] if "." in found else found
 
 
@@ -136,7 +136,7 @@ class Fetch:
         self._done = self._total = self._budget = 0
 
     def run(self) -> Fetched:
-        """Bring the files; what is interrupted goes on with the next call.
+        """Copy the files; the next call continues what was interrupted.
 
         Raises:
             UsageError: newer files would be replaced, or there is no other host. Nothing is done.
@@ -156,12 +156,12 @@ class Fetch:
             self._loop.close()
         sources = dict.fromkeys(source for source, _ in self._places.values())
         self._failures.update({s.name: s.failure for s in sources if s.failure is not None})
-        told = [(source.name, *each) for source in sources for each in source.left_out]
+        on_hosts = [(source.name, *each) for source in sources for each in source.left_out]
         return Fetched(
             folder=self._tree.path,
             files=self._here(files, needed),
             new=frozenset(self._new),
-            left_out=(*self._left_out, *told),
+            left_out=(*self._left_out, *on_hosts),
             failures=self._failures,
         )
 
@@ -239,7 +239,7 @@ class Fetch:
         return files
 
     def _digests(self, found: Mapping[str, Mapping[str, Found]]) -> dict[tuple[str, str], str]:
-        """Have hosts tell the digests of files that may be the same."""
+        """Request the digests of files that may be the same."""
         by_name: dict[str, dict[str, Found]] = {}
         for label, files in found.items():
             for path, each in files.items():

@@ -1,7 +1,7 @@
 """Processes that are forks of this one: they start sooner than a new Python, and share its memory.
 
-A fork has nothing of its parent but its modules: no open descriptor but those that it is given, no
-effect of signals, no title. Fork only while there is one thread, or where the others hold nothing
+A fork keeps only the modules of its parent: no open descriptor except those that it is given, no
+signal handlers, no title. Fork only while there is one thread, or where the others hold nothing
 that the fork uses.
 """
 
@@ -22,7 +22,7 @@ from typing import NoReturn, Union
 from distrun.agent.linux import job_processes
 
 _FIRST_ADDRESS = 45
-"""Where `arg_start` stands in /proc/PID/stat after the process's name; see proc_pid_stat(5)."""
+"""The position of `arg_start` in /proc/PID/stat after the name; see proc_pid_stat(5)."""
 _WAIT_INTERVAL = 0.01
 
 
@@ -41,7 +41,7 @@ class ForkedProcess:
         exit_code: its exit code after a defect, of which the traceback is on standard error.
 
     Raises:
-        OSError: there can be no further process, or there is no /proc.
+        OSError: no process can be created, or there is no /proc.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ def token() -> str:
 def rename(name: str, job_id: str) -> None:
     """Have `ps` show the name of this process, and /proc/PID/environ only its job's id and token.
 
-    Neither happens where /proc does not tell the addresses, or for a name that is too long.
+    Neither happens where /proc does not show the addresses, or for a name that is too long.
     """
     own = {}
     if job_id:
@@ -183,7 +183,7 @@ def _rename(name: str, variables: str) -> None:
     """Have `ps` show the name, and /proc/PID/environ these variables.
 
     Raises:
-        OSError: /proc does not tell where they are kept.
+        OSError: /proc does not show where they are kept.
         ValueError: neither.
     """
     with open("/proc/self/stat", "rb") as file:

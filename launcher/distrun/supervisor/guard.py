@@ -1,4 +1,4 @@
-"""A process that leaves nothing behind: it ends what it has started, however its parent ends.
+"""A process that leaves nothing behind: it ends what it has started when its parent ends.
 
 `plan`, `doctor`, `validate` and the checks of a program start ssh clients, agents and interpreters,
 which start processes of their own.

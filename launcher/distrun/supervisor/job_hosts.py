@@ -1,4 +1,4 @@
-"""What a job knows of its hosts, and has from them: facts, ports, the program's files."""
+"""The hosts of a job: their facts, ports and copies of the program's files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _UNASSIGNED = range(20000, 32768)
 """Ports that Linux assigns to no connection (net.ipv4.ip_local_port_range): nothing takes one of
 them between the start of a program and its `bind`."""
 _UNKNOWN_HOST = protocol.Hello(0, "", "", cores=1.0, gpus=list(range(256)), at=0.0)
-"""Stands for a host that cannot be used, so that a plan for the others can be made and checked."""
+"""Replaces a host that cannot be used, so that a plan for the others can be made and checked."""
 
 
 class JobHosts:
@@ -157,7 +157,7 @@ class JobHosts:
             self.delivery.start(host)
 
     def reconnect(self, host: str) -> Reach:
-        """Return how to connect to a host anew; what it had before is gone."""
+        """Return how to connect to a host again; what it had before is gone."""
         self.reaches[host] = make_reach(self.specs[host], self.spec, self._manifest)
         if self.delivery is not None and not self._view(host).has_files:
             self.delivery.add(host)

@@ -129,7 +129,7 @@ class JobRecord:
         return events.Aborted(at=time.time(), cause=cause, exit_code=HostError.exit_code)
 
     def _sync(self, event: events.Event) -> None:
-        """See that plan, verdict and end survive this machine. The end is told only after that."""
+        """Sync the plan, verdicts and the end of the job, before the end is reported."""
         folder = self._folder
         if isinstance(event, events.JobPlanned):
             self._disk.start(folder.lasting_files())

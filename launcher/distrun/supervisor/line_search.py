@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from distrun.agent.loop import Loop
 from distrun.spec.regular_file import data_start, open_regular_file
-from distrun.supervisor.hosts.inquiry import Inquiries, Inquiry
+from distrun.supervisor.hosts.background_calls import BackgroundCall, BackgroundCalls
 
 _RETRY_SECONDS = 0.5
 """After a search could not be started or has died. A copy of a log appears with its first part."""
@@ -37,17 +37,17 @@ class LineSearch:
     def __init__(
         self,
         loop: Loop,
-        inquiries: Inquiries,
+        calls: BackgroundCalls,
         path: Path,
         start: int,
         expression: str,
         on_found: Callable[[], None],
     ) -> None:
-        self._loop, self._inquiries, self._path = loop, inquiries, path
+        self._loop, self._calls, self._path = loop, calls, path
         self._start, self._expression, self._on_found = start, expression, on_found
         self._log: BinaryIO | None = None
         """The fork shares its offset."""
-        self._inquiry: Inquiry | None = None
+        self._call: BackgroundCall | None = None
         self._next = loop.call_at(loop.now(), self._begin)
 
     @property
@@ -63,14 +63,12 @@ class LineSearch:
             self._log = open_regular_file(self._path)
             log = self._log.fileno()
             search = partial(wait_for_line, log, self._start, self._expression)
-            self._inquiry = self._inquiries.begin(
-                search, self._on_answer, kept=(log,), seconds=math.inf
-            )
+            self._call = self._calls.begin(search, self._on_answer, kept=(log,), seconds=math.inf)
         except OSError:
             self._on_answer(None)
 
     def _on_answer(self, has_found: bool | None) -> None:
-        self._inquiry = None  # it has ended
+        self._call = None  # it has ended
         self.close()
         if has_found:
             self._on_found()
@@ -79,9 +77,9 @@ class LineSearch:
 
     def close(self) -> None:
         self._next.cancel()
-        if self._inquiry is not None:
-            self._inquiry.close()
-            self._inquiry = None
+        if self._call is not None:
+            self._call.close()
+            self._call = None
         if self._log is not None:
             self._log.close()
             self._log = None

@@ -37,7 +37,7 @@ _WITHOUT_LIMIT = 300.0
 """The seconds that count as left if `timeouts.start` is off."""
 _RETRY_SECONDS = 5.0
 _FIRST_RETURN = 15.0
-"""Seconds until a lost host is connected to anew. One that shuts down, or whose memory is short,
+"""Seconds until a lost host is connected to again. One that shuts down, or whose memory is short,
 still answers at first. What starts there then dies, too, and uses up restarts."""
 _LAST_RETURN = 60.0
 """A host that is lost again and again is tried less and less often, but as often as that."""
@@ -48,7 +48,7 @@ class Planning:
 
     Args:
         hosts: what is known of them.
-        running: is told of each plan.
+        running: receives each plan.
     """
 
     def __init__(self, job: RunningJob, hosts: JobHosts, running: RunningTasks) -> None:
@@ -62,7 +62,7 @@ class Planning:
         self._end_of_wait = job.loop.call_at(None, self._give_up_silent)
         self._limit_wait()
         self._returns: dict[str, tuple[Handle, float]] = {}
-        """When to connect to lost hosts anew, and how long each waits."""
+        """When to connect to lost hosts again, and how long each waits."""
         self._early_returns: list[str] = []
         """Those to connect to once there is a plan."""
         job.loop.checks.append(self._count_wait)
@@ -125,14 +125,14 @@ class Planning:
         self.leave_out(host, cause)
 
     def restart(self, host: str) -> None:
-        """Begin the round anew if it has that host, which cannot be used any more."""
+        """Start the round again if it has that host, which cannot be used any more."""
         if isinstance(self._round, NextRound) and self._round.uses(host):
             self._requests.insert(0, self._round.request)
             self._round = None
             self._plan_next()
 
     def _reconnect_later(self, host: str, cause: Cause) -> None:
-        """Connect anew to a host: after 15 s, or at once to its successor, then less often.
+        """Connect again to a host: after 15 s, or at once to its successor, then less often.
 
         Unless its disk was full, or its agent broke the protocol.
         """
@@ -150,7 +150,7 @@ class Planning:
         self._returns[host] = handle, wait
 
     def _reconnect(self, host: str) -> None:
-        """Connect anew to a host that was lost; if it answers it can take over tasks."""
+        """Connect again to a host that was lost; if it answers, it can take over tasks."""
         state = self._job.state
         if state.outcome is not None or not state.has_restarts:
             return

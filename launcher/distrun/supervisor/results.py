@@ -1,4 +1,4 @@
-"""Brings `program.results` back from other hosts once all tasks have ended."""
+"""Copies `program.results` from other hosts once all tasks have ended."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from distrun.job.folder import JobFolder
 from distrun.job.scheduler import SUBMITTED
 from distrun.spec.model import Spec
 from distrun.supervisor.file_fetch import Fetch
+from distrun.supervisor.hosts.background_calls import BackgroundCall
 from distrun.supervisor.hosts.former_agents import make_former_reach
-from distrun.supervisor.hosts.inquiry import Inquiry
 from distrun.supervisor.hosts.reach import Lifetime
 from distrun.supervisor.running_job import RunningJob
 
@@ -41,7 +41,7 @@ class Results:
         self._hosts = 0
         self._progress = -1
         """Reads how much has come."""
-        self._inquiry: Inquiry | None = None
+        self._call: BackgroundCall | None = None
 
     def start(self, hosts: Iterable[str]) -> bool:
         """Start to fetch them from the hosts of the tasks. Returns whether that takes time."""
@@ -53,7 +53,7 @@ class Results:
         self._loop.watch(self._progress, self._on_progress)
         ask = partial(_fetch, self._job.folder, self._spec, writer)
         try:
-            self._inquiry = self._job.hosts.inquiries.begin(
+            self._call = self._job.hosts.calls.begin(
                 ask, self._on_answer, kept=(writer,), seconds=_LONGEST_SECONDS
             )
         except OSError as error:
@@ -63,17 +63,17 @@ class Results:
         return True
 
     def _on_progress(self) -> None:
-        told = os.read(self._progress, 4096).split(b"\n")[-2:-1]
-        if told:
-            done, total = map(int, told[0].split())
+        last_line = os.read(self._progress, 4096).split(b"\n")[-2:-1]
+        if last_line:
+            done, total = map(int, last_line[0].split())
             self._job.clients.broadcast(TransferProgress(done, total, self._hosts))
         else:
             self._loop.unwatch(self._progress)
 
     def stop(self) -> None:
-        """Wait for them no longer: the job must end at once. `distrun fetch` goes on later."""
-        if self._inquiry is not None:
-            self._inquiry.close()
+        """Stop waiting for them: the job must end at once. `distrun fetch` can continue."""
+        if self._call is not None:
+            self._call.close()
             self._end(_failed(self._spec, "the job was ended meanwhile"))
 
     def _on_answer(self, found: Any) -> None:
@@ -83,7 +83,7 @@ class Results:
         self._end(event)
 
     def _end(self, event: events.ResultsFetched) -> None:
-        self._inquiry = None
+        self._call = None
         self._loop.unwatch(self._progress)
         os.close(self._progress)
         self._on_end(event)
@@ -101,14 +101,14 @@ def _fetch(folder: JobFolder, spec: Spec, progress: int) -> events.ResultsFetche
     program, told_at = spec.program, time.monotonic()
     target = str(folder.results) if SUBMITTED in os.environ else program.workdir
 
-    def tell(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         nonlocal told_at
         if time.monotonic() >= told_at + _PROGRESS_SECONDS:
             told_at = time.monotonic()
             os.write(progress, b"%d %d\n" % (done, total))
 
     fetch = Fetch(
-        *(folder, spec, program.results, target), may_replace=lambda _: False, on_progress=tell
+        *(folder, spec, program.results, target), may_replace=lambda _: False, on_progress=report
     )
     try:
         found = fetch.run()

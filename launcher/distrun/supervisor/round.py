@@ -1,4 +1,4 @@
-"""Rounds: from the hosts' facts to a plan that was judged.
+"""Rounds: from the hosts' facts to a plan that was checked.
 
 In each round, hosts hold ports and receive files; then there is a plan, and the preflight checks
 it. The first round of a job keeps nothing, and `plan` and `doctor` run it, too. Another round, for
@@ -232,19 +232,19 @@ class Round:
         missing = {*self.unreachable, *self.failures, *self.hosts.left_out}
         hosts = [host for host in self.hosts.names if host not in missing]
         if not hosts or not self.hosts.need_probe(hosts):
-            self._tell_gpu_failures(hosts)
+            self._report_gpu_failures(hosts)
             return None
         if not self.hosts.has_preflight:
             self.hosts.emit(events.PreflightSkipped(at=time.time()))
-            self._tell_gpu_failures(hosts)
+            self._report_gpu_failures(hosts)
             return None
         from distrun.supervisor.probe import Probe
 
         trials, newcomers = self._trials(missing), self.hosts.spares
         return Probe(self.hosts, made, hosts, fresh=hosts, newcomers=newcomers, trials=trials)
 
-    def _tell_gpu_failures(self, hosts: Iterable[str]) -> None:
-        """Tell of hosts whose GPUs are not known, where no preflight does."""
+    def _report_gpu_failures(self, hosts: Iterable[str]) -> None:
+        """Report hosts whose GPUs are not known, if there is no preflight to do so."""
         at, subject, grade = time.time(), Subject.GPUS, Grade.WARNING
         for host in hosts:
             cause = self.hosts.hellos[host].gpu_failure
@@ -481,7 +481,7 @@ class NextRound(Round):
             self._end(cause, may_pass=True)
 
     def _blamed(self, check: Check) -> Sequence[str]:
-        """Return the new hosts that a failed check speaks against.
+        """Return the new hosts that a failed check blames.
 
         No new host is left out because of what a single other one says of it.
         """

@@ -24,8 +24,8 @@ _LATENESS = 2.0
 """Seconds by which the time of printed progress may be late: it is that of reading the log."""
 
 
-class Observer(Protocol):
-    """Is told what an attempt does."""
+class TaskObserver(Protocol):
+    """Receives what an attempt does."""
 
     def on_progress(self, task: RunningTask) -> None:
         """There is progress: :attr:`RunningTask.latest`."""
@@ -48,7 +48,7 @@ class RunningTask:
     """
 
     def __init__(
-        self, plan: TaskPlan, job: RunningJob, tails: LogTails, observer: Observer
+        self, plan: TaskPlan, job: RunningJob, tails: LogTails, observer: TaskObserver
     ) -> None:
         self._plan, self.name = plan, plan.name
         self._job, self._tails, self._observer = job, tails, observer
@@ -71,7 +71,7 @@ class RunningTask:
         self._is_awaited = self._plan.is_awaited and self._plan.ready is not Ready.OFF
         if self._is_awaited and self._plan.ready is Ready.LINE:
             self._search = LineSearch(
-                *(self._job.loop, self._job.hosts.inquiries, self._job.folder.log_of(self.name)),
+                *(self._job.loop, self._job.hosts.calls, self._job.folder.log_of(self.name)),
                 start=report.log_start,
                 expression=self._plan.ready_line,
                 on_found=self._on_line,

@@ -16,17 +16,17 @@ from distrun.job.stacks import Stacks, places
 from distrun.plan import TaskPlan
 from distrun.supervisor.cluster_check import ClusterCheck
 from distrun.supervisor.failure_analyzer import FailureAnalyzer
-from distrun.supervisor.hosts.inquiry import Question
+from distrun.supervisor.hosts.background_calls import Question
 from distrun.supervisor.log_tails import LogTails
 from distrun.supervisor.running_job import RunningJob
 from distrun.supervisor.running_task import RunningTask
-from distrun.supervisor.signs_of_life import (
+from distrun.supervisor.stack_collector import StackCollector
+from distrun.supervisor.stall_detector import (
     IDLE_SHARE,
     SPINNING_SHARE,
     SUSPECT_SECONDS,
-    SignsOfLife,
+    StallDetector,
 )
-from distrun.supervisor.stack_collector import StackCollector
 from distrun.supervisor.training_gap import TrainingGap
 
 _MOST_SAVES = 2000
@@ -48,7 +48,7 @@ class RunningTasks:
         if job.former is not None:
             self.training.resume(job.former, job.last_change)
         self.stacks = StackCollector(job)
-        self._signs = SignsOfLife(
+        self._signs = StallDetector(
             *(job.loop, job.spec.timeouts.stall, job.folder.size_of_log, self._list_watched),
             measure=lambda: job.hosts.order_all(protocol.MeasureCpu()),
             on_change=self._on_silence,
@@ -214,7 +214,7 @@ class RunningTasks:
         if not self._is_setter_asked:
             self._is_setter_asked = True
             question = Question("setter", self._analyzer.find_tf_config_line, tuple[str, bool])
-            self._job.hosts.inquiries.ask(question, self._on_setter)
+            self._job.hosts.calls.ask(question, self._on_setter)
         return self._setter
 
     def _on_setter(self, setter: tuple[str, bool] | None) -> None:
@@ -224,7 +224,7 @@ class RunningTasks:
     # Signs of life -------------------------------------------------------------------------
 
     def watch_stall(self, *, is_training: bool) -> None:
-        """Watch for a stall anew: the tasks train now; or watch no more."""
+        """Start to watch for a stall: the tasks train now; or stop watching."""
         if is_training:
             self._signs.start()
         else:
@@ -257,7 +257,7 @@ class RunningTasks:
             self._emit(events.TasksQuiet(at=time.time(), since=since, usual=usual, busy=busy))
 
     def _on_stall(self) -> None:
-        """Let the stall take its course, once it is known where the tasks stand."""
+        """Report the stall once the stacks of the tasks are known."""
 
         def go_on(found: Stacks) -> None:
             if self._signs.are_silent and self._job.state.outcome is None:
@@ -270,7 +270,7 @@ class RunningTasks:
         self.stacks.ask_stalled(go_on)
 
     def _list_busy(self) -> tuple[str, ...]:
-        """Return the tasks that are at work since the last step while the others wait."""
+        """Return the tasks that have been busy since the last step while the others wait."""
         since = time.time() - (self._job.loop.now() - self._signs.silent_since)
         training = self._job.state.training
         loads = {name: task.load_since(since) for name, task in self._tasks.items()

@@ -1,4 +1,4 @@
-"""Asks all hosts at once where the threads of their tasks stand, and collects the answers."""
+"""Asks all hosts at once for the stacks of their tasks, and collects the answers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class StackCollector:
         native: bool = False,
         recorded: int = 0,
     ) -> None:
-        """Ask the hosts where those of the tasks stand that run.
+        """Ask the hosts for the stacks of those of the tasks that run.
 
         Args:
             names: the tasks'.
@@ -113,7 +113,7 @@ class StackCollector:
             self.ask(names, program, answer, native=native, recorded=recorded)
 
     def ask_stalled(self, on_answer: Callable[[Stacks], None]) -> None:
-        """Ask where all tasks stand, of a job that is to be stopped: it waits for little."""
+        """Ask for the stacks of all tasks of a job that is to be stopped; wait only briefly."""
         program = py_spy.find()
         if program is None:
             on_answer(Stacks())
@@ -150,7 +150,7 @@ class StackCollector:
             self._settle(number, [host], "it was lost")
 
     def _settle(self, number: int, hosts: Iterable[str], why_silent: str) -> None:
-        """Wait for these hosts no more. Deliver the answer if they were the last ones."""
+        """Stop waiting for these hosts. Deliver the answer if they were the last ones."""
         question = self._questions.get(number)
         if question is None:
             return

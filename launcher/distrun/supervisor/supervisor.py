@@ -83,7 +83,7 @@ class Supervisor:
             *(job.loop, spec, folder.job_id, folder.logs, READ, self)
         )
         if folder.descriptor is not None:
-            job.hosts.inquiries.kept = (folder.descriptor,)
+            job.hosts.calls.kept = (folder.descriptor,)
         job.clients = self._clients = Clients(
             *(job.loop, folder.listen(), self._on_client, self._on_client_end)
         )
@@ -130,7 +130,7 @@ class Supervisor:
         self._close()
 
     def _close(self) -> None:
-        self._hosts.inquiries.close()
+        self._hosts.calls.close()
         self._job.record.release_reserve()
         self._folder.stop_listening()
         self._clients.flush(_FLUSH_SECONDS)
@@ -141,7 +141,7 @@ class Supervisor:
         """End the job, and its tasks on every host, after an error in :meth:`run`.
 
         First as after any other failure, so that the record and the logs are complete. If that
-        fails, too, or takes too long, the agents are told to end, and nothing else is done.
+        fails, too, or takes too long, the agents are ordered to end, and nothing else is done.
 
         Raises:
             Exception: neither was possible. The processes on this machine are left.

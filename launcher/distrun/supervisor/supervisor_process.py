@@ -61,7 +61,7 @@ def start(job_id: str) -> tuple[Process, int]:
     folder have done to this process: one that is not forked yet is a program of its own.
 
     Raises:
-        OSError: there can be no further process.
+        OSError: no process can be created.
     """
     global _early
     early, _early = _early, None

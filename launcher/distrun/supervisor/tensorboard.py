@@ -35,7 +35,7 @@ _ANSWER_SECONDS = 60.0
 
 
 class TensorBoard:
-    """The TensorBoard of a job: started with its first tasks, and told of when it answers."""
+    """The TensorBoard of a job: started with its first tasks, and reported when it answers."""
 
     def __init__(self, job: RunningJob) -> None:
         self._job = job
@@ -98,12 +98,12 @@ def _start_failure(port: int, error: OSError) -> Cause:
     return Cause(Code.TENSORBOARD_NOT_STARTED, within=(why,))
 
 
-def without_missing(spec: Spec, tell: Callable[[str], None]) -> Spec:
-    """Return the spec without TensorBoard if that is not installed, and tell so."""
+def without_missing(spec: Spec, warn: Callable[[str], None]) -> Spec:
+    """Return the spec without TensorBoard if that is not installed, and warn."""
     if spec.tensorboard is None or is_installed():
         return spec
     install = f"{shlex.quote(sys.executable)} -m pip install tensorboard"
-    tell(f"TensorBoard is not installed ({install}); the job runs without it")
+    warn(f"TensorBoard is not installed ({install}); the job runs without it")
     return replace(spec, tensorboard=None)
 
 

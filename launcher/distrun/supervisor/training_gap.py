@@ -40,7 +40,7 @@ class TrainingGap:
         self._is_restart = False
         """Whether the interruption is a restart by the same plan."""
         self._counts_over_all: dict[str, bool] = {}
-        """By task: whether it counts over all epochs, or anew in each; else that is not known."""
+        """By task: whether it counts over all epochs, or from 0 in each; else that is not known."""
 
     def resume(self, former: JobState, at: float) -> None:
         """Compare with the steps of a job that has ended at this time."""

@@ -119,7 +119,7 @@ class LogTail(Frozen):
     """The last bytes of a log.
 
     `is_whole`: they are the whole log. `begin`: where the output of the last attempt begins in
-    them. The line before it that names the attempt does not tell: a program can print such a line.
+    them. The line before it that names the attempt proves nothing: a program can print such a line.
     """
 
     raw: bytes

@@ -53,7 +53,7 @@ class Rule(Frozen):
     kind: Kind
     code: Code
     types: tuple[str, ...] = ()
-    """Types of exceptions, with as much of their module as tells them from others."""
+    """Types of exceptions, with as much of their module as distinguishes them."""
     any_of: tuple[str, ...] = ()
     """Texts in an exception's message, or in TensorFlow's log."""
     tensorflows: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class Rule(Frozen):
     missing: frozenset[str] = frozenset()
     """Names that a module lacks, or names of modules that lack everything in them."""
     is_echo: bool = False
-    """Whether it tells of another task's end, if another task ended."""
+    """Whether it follows from another task's end, if another task ended."""
 
     def match(self, excerpt: Excerpt, exit_code: int | None) -> tuple[int, str] | None:
         """Return the index of the line that matches, and the text in it that does."""

@@ -1,4 +1,4 @@
-"""What speaks against a success, although every task that decides it has exited 0."""
+"""Warnings about a success: what went wrong although every task that decides it has exited 0."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def success_verdict(
     scripts: Collection[str] = (),
     text: str = "",
 ) -> Verdict | None:
-    """Return what speaks against a job's success; None: nothing does.
+    """Return the warning about a job's success; None: there is none.
 
     Args:
         state: of the job, at its end.
@@ -135,18 +135,18 @@ def _crashed_children(
     """Find tasks whose processes crashed or ran out of memory, by the kernel or by their words."""
     for task in done:
         child, log = task.exit.child, log_of(task)
-        told = log.find_last(OF_SIGNAL)
+        printed = log.find_last(OF_SIGNAL)
         cause = Cause(Code.CHILD_CRASHED, task=task.name)
         if child is not None and (child.signal in CRASH_SIGNALS or child.within):
             yield cause._replace(signal=child.signal), ()
-        elif told is not None and not _goes_on(log.lines[told[0] + 1 :]):
-            found, line = child_in(told[1][0]), told[1].string
+        elif printed is not None and not _goes_on(log.lines[printed[0] + 1 :]):
+            found, line = child_in(printed[1][0]), printed[1].string
             # A program may end its own processes, or start others in their place; a bare exit code
             # is one of its processes only if its text is known, and has none end.
             is_meant = _KILLS.search(f"{text}\n{line}") or _AGAIN.search(line)
-            is_sure = text.strip() or not told[1][2].isdigit()
+            is_sure = text.strip() or not printed[1][2].isdigit()
             if found is not None and is_sure and not is_meant:
-                yield cause._replace(signal=found.signal), (log.evidence(told[0]),)
+                yield cause._replace(signal=found.signal), (log.evidence(printed[0]),)
 
 
 def _hidden_exceptions(
@@ -181,13 +181,13 @@ def _hidden_exceptions(
 
 
 def _stopped_short(
-    done: list[TaskState], read_log: Callable[[str], LogTail], told: Collection[str]
+    done: list[TaskState], read_log: Callable[[str], LogTail], named: Collection[str]
 ) -> Iterator[Found]:
     """Find tasks that took no step after an error, or for want of data, although some were left."""
     for task in done:
         own, reached = task.reported, _reached_of_total(task.reported)
         is_bare = not own.keys() - {"EPOCH", "EPOCHS"}
-        if task.name in told or not (reached or is_bare):
+        if task.name in named or not (reached or is_bare):
             continue
         log = LogAnalysis(read_log(task.name), 1, task.name)  # as if it had failed of the error
         raised = log.raised if reached else None
@@ -225,7 +225,7 @@ def _goes_on(lines: Iterable[str]) -> bool:
 def _ends_at(lines: list[str], at: int) -> bool:
     """Whether the last steps are before that line, and none of them was to be the last.
 
-    A program whose log shows no step reports them in another way: when, the log does not tell.
+    A program whose log shows no step reports them in another way: the log does not show when.
     """
     last = next((i for i in range(len(lines) - 1, -1, -1) if _STEPS.search(lines[i])), None)
     if last is None or last > at:
@@ -315,9 +315,9 @@ def _left_behind(
         at = None if _is_of_children(log) else log.sigterm
         if not _is_far_behind(own, reached[first.name]):
             goal = {key: own[f"{key}S"] for key in ("EPOCH", "STEP") if f"{key}S" in own}
-            told = "" if at is None else log.lines[at].lower()
+            printed = "" if at is None else log.lines[at].lower()
             is_near = not _is_far_behind({key: own.get(key, "0") for key in goal}, goal)
-            if is_near or not ("sigterm" in told or "signal 15" in told):
+            if is_near or not ("sigterm" in printed or "signal 15" in printed):
                 continue
             cause = Cause(Code.PREEMPTED_SILENTLY, task=task.name, text=_place(own))
             total = _place(goal) if len(goal) > 1 else "".join(goal.values())

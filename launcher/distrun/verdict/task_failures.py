@@ -46,7 +46,7 @@ OF_SIGNAL = re.compile(
 _SIGNALS = {"K": SIGKILL, "B": 7, "S": 11, "A": 6, "9": SIGKILL, "7": 7, "1": 11, "6": 6}
 """By the first letter of their names, or digit of their numbers."""
 _NATIVE = (Kind.HOST_MEMORY, Kind.LIMIT, Kind.PORT_TAKEN, Kind.DISK_FULL, Kind.PERMISSION)
-"""Kinds of which libraries tell in a line before they end a program, or before it fails."""
+"""Kinds that libraries print in a line before they end a program, or before it fails."""
 _LIMITS = {
     Code.PROCESSES_EXHAUSTED: (
         *("pids.max", "RLIMIT_NPROC", "kernel.pid_max", "kernel.threads-max", "RLIMIT_AS"),
@@ -145,11 +145,11 @@ def _task_failure(task: TaskState, log: LogAnalysis) -> TaskFailure:
 def _by_log(task: TaskState, log: LogAnalysis) -> TaskFailure:
     """Return why a task exited by itself: by its log, and by what happened to its children."""
     found = failure_in_log(task, log)
-    told = None if task.exit.child or found is None else child_in(log.text)
-    if told is not None and found is not None and found.cause.code is Code.EXCEPTION_RAISED:
+    printed = None if task.exit.child or found is None else child_in(log.text)
+    if printed is not None and found is not None and found.cause.code is Code.EXCEPTION_RAISED:
         oom = tuple(each for each in task.exit.found if each.code in _OOM)
-        told = told._replace(within=oom if told.signal == SIGKILL else ())
-        return child_failure(task, found.evidence, told)
+        printed = printed._replace(within=oom if printed.signal == SIGKILL else ())
+        return child_failure(task, found.evidence, printed)
     if task.exit.child is not None and (found is None or OF_CHILD.search(found.cause.text)):
         is_crash = task.exit.child.signal in CRASH_SIGNALS and log.interrupted_at is not None
         crashed = log.evidence_at(log.interrupted_at) if is_crash else ()
@@ -165,7 +165,7 @@ def _by_log(task: TaskState, log: LogAnalysis) -> TaskFailure:
 
 
 def child_in(text: str) -> Cause | None:
-    """Return the death of a child of which a program tells, where the kernel does not."""
+    """Return the death of a child that a program reports, where the kernel does not."""
     match = OF_SIGNAL.search(text)
     if match is None:
         return None
@@ -173,13 +173,13 @@ def child_in(text: str) -> Cause | None:
 
 
 def child_failure(
-    task: TaskState, evidence: Sequence[Evidence] = (), told: Cause | None = None
+    task: TaskState, evidence: Sequence[Evidence] = (), printed: Cause | None = None
 ) -> TaskFailure:
     """Return that a signal has killed one of a task's processes, with what the task said of it.
 
-    `told`: how it died, by the task's words, where the kernel does not tell.
+    `printed`: how it died, by the task's words, where the kernel does not report it.
     """
-    child = told or task.exit.child or Cause(Code.CHILD_KILLED)
+    child = printed or task.exit.child or Cause(Code.CHILD_KILLED)
     is_oom = any(each.code in _OOM for each in child.within)
     kind = Kind.HOST_MEMORY if is_oom else Kind.KILLED if child.signal == SIGKILL else Kind.CRASH
     evidence = (_death(task, child), *evidence) if task.exit.child else tuple(evidence)
@@ -357,6 +357,6 @@ def _exit(task: TaskState, log: LogAnalysis) -> TaskFailure:
     code = Code.SHELL_FAILED if task.code in kinds else Code.EXITED_BY_ITSELF
     cause = Cause(code, task=task.name, status=task.code)
     at = log.error_line()
-    told = () if at is None else (log.evidence(at),)
-    evidence = (*told, exit_evidence(task))
+    printed = () if at is None else (log.evidence(at),)
+    evidence = (*printed, exit_evidence(task))
     return TaskFailure(kinds.get(task.code or 0, Kind.EXIT), cause, evidence)

@@ -128,7 +128,7 @@ def explained() -> dict[str, tuple[str, str]]:
 
 
 def reason_text(reason: Reason) -> str:
-    """Say what sets a task apart."""
+    """Say how a task differs."""
     place = f" ({reason.place})" if reason.place else ""
     return _REASONS[reason.obstacle].format(
         amount=reason.amount,

@@ -391,10 +391,10 @@ def _resource_limit(cause: Cause, part: int = 0) -> str:
 
 
 def _at_work(cause: Cause) -> str:
-    """Who was at work while the others waited, and where, if that is known."""
+    """Which tasks were busy while the others waited, and where, if that is known."""
     were = "was" if len(cause.tasks) == 1 else "were"
     place = _if(cause.text, f" ({cause.text})")
-    return f"{format_names(cause.tasks)} {were} at work{place} while the others waited"
+    return f"{format_names(cause.tasks)} {were} busy{place} while the others waited"
 
 
 def _raise(cause: Cause, usual: str, instead: str) -> str:
@@ -523,8 +523,8 @@ _NAMED: dict[str, Callable[[Cause], Any]] = {
 
 _CHECK_HOST = """check that the host is up and reachable, and whether somebody ended distrun's agent
     there; a slow link needs a longer `timeouts.link`"""
-_POD_LOST = """with `restart.max: 1`, the job goes on in the pod by which Kubernetes replaces it;
-    such restarts do not count"""
+_POD_LOST = """with `restart.max: 1`, the job continues in the pod that replaces it; such restarts
+    do not count"""
 _CHECK_PROGRAM = "check `program` in the spec; `distrun plan SPEC` shows each task's command"
 _FREE_PORT = """end what holds the port (ss -ltnp shows it), or leave ports to distrun: give counts
     instead of addresses in `cluster`"""
@@ -552,7 +552,8 @@ TEXTS: dict[Code, Words] = {
     Code.PROGRAM_NOT_FOUND: lambda c: f"there is no program {c.name!r}{_searched_folder(c)}",
     Code.INTERPRETER_NOT_FOUND: "{name!r} names an interpreter that is not there: {path}",
     Code.PROGRAM_NOT_EXECUTABLE: "{name!r} may not be executed: is it a file, and executable?",
-    Code.PROGRAM_FORMAT_UNKNOWN: "{name!r} is no program: its first line should be like #!/bin/sh",
+    Code.PROGRAM_FORMAT_UNKNOWN: """{name!r} is not a program: its first line should be like
+        #!/bin/sh""",
     Code.ARGUMENTS_TOO_LONG: """its arguments and environment are too large for Linux (128 KiB for
         one string)""",
     Code.PROGRAM_NOT_EXECUTED: "{name!r} cannot be executed: {error}",
@@ -591,10 +592,11 @@ TEXTS: dict[Code, Words] = {
     Code.REPORT_UNASKED: lambda c: (
         f"its agent sent a {c.name}{_if(c.task, f' of {c.task}')} that it was not asked for"
     ),
-    Code.REPORT_OF_FOREIGN_TASK: "its agent sent a {name} of {task}, which is no task of this host",
+    Code.REPORT_OF_FOREIGN_TASK: """its agent sent a {name} of {task}, which is not a task of this
+        host""",
     Code.FRAMES_DAMAGED: "{count} messages of its agent in a row were damaged",
     Code.ORDERS_NOT_READ: "its agent does not read what it is sent",
-    Code.STOP_NOT_EXECUTED: """its agent did not end what it was told to end within {seconds:g} s;
+    Code.STOP_NOT_EXECUTED: """its agent did not end its tasks within {seconds:g} s of the order;
         processes may be left there""",
     Code.PROCESSES_NOT_ENDED: """processes that it started do not die, not even by SIGKILL:
         {text}{because}""",
@@ -892,7 +894,7 @@ TEXTS: dict[Code, Words] = {
     Code.RUN_TIMED_OUT: "it ran longer than timeouts.run, {seconds:g} s",
     Code.STALLED: lambda c: (
         f"no progress within timeouts.stall, {c.seconds:g} s"
-        + _if(c.name and c.text, f"; unlike the others, {c.name} stood at {c.text}")
+        + _if(c.name and c.text, f"; unlike the others, {c.name} was at {c.text}")
         + _if(c.tasks and not c.name, f"; {_at_work(c)}")
     ),
     Code.TASKS_QUIET: """for {seconds:.0f} s, no task had printed, reported progress or used the
@@ -961,8 +963,8 @@ TEXTS: dict[Code, Words] = {
         {host}{because}""",
     Code.FILE_NOT_SENT: """{subject}failed with {text}{place}: {path} exists on this machine and is
         not sent to the hosts""",
-    Code.FILE_ELSEWHERE: """{subject}failed with {text}{place}: it is looked for in {expected},
-        where the tasks work, and it is {path}""",
+    Code.FILE_ELSEWHERE: """{subject}failed with {text}{place}: it is looked for in {expected}, the
+        tasks' working folder, but it is {path}""",
     Code.INTERRUPTED: "{subject}was interrupted by SIGINT{quote}",
     Code.CHILD_KILLED: lambda c: (
         f"{_subject(c)}lost a child process: "
@@ -986,7 +988,7 @@ TEXTS: dict[Code, Words] = {
     Code.SUCCESS_QUALIFIED: "it succeeded only in part: {within}",
     Code.LEFT_AT_WORK: lambda c: (
         f"{format_task_names(c.tasks)} exited 0 with "
-        f"{'1 process' if c.count == 1 else f'{c.count} processes'} still at work, which distrun "
+        f"{'1 process' if c.count == 1 else f'{c.count} processes'} still running, which distrun "
         f"ended: {c.text}"
     ),
     Code.CHILD_CRASHED: """{task_names} exited 0 although {signal_name} killed one of its
@@ -998,15 +1000,15 @@ TEXTS: dict[Code, Words] = {
         f"{_if(c.path, f'; its exit code is hidden at {c.path}')}"
     ),
     Code.EXCEPTION_ASIDE: """{task_names} exited 0 although an exception ended a thread, a child, or
-        what was called at the exit: {text}{place}""",
-    Code.LEFT_BEHIND: """{task_names} exited 0 at {text}, long before {name}, which came to
+        a function called at the exit: {text}{place}""",
+    Code.LEFT_BEHIND: """{task_names} exited 0 at {text}, long before {name}, which reached
         {expected}""",
     Code.PREEMPTED_SILENTLY: lambda c: (
         f"{format_task_names(c.tasks)} "
         + ("were preempted: they" if len(c.tasks) > 1 else "was preempted: it")
         + f" exited 0 at {c.text}{_if(not c.name, f' of {c.expected}')} after a SIGTERM that "
         f"distrun did not send"
-        f"{_if(c.name, f', and {c.name} came to {c.expected}')}"
+        f"{_if(c.name, f', and {c.name} reached {c.expected}')}"
     ),
     Code.NEVER_LISTENED: lambda c: (
         f"{format_task_names(c.tasks)} never listened on a port: "
@@ -1071,15 +1073,15 @@ ADVICE: dict[Code, Words] = {
     Code.REQUEST_VERSION_DIFFERS: """use the distrun that launched the job, or stop the job by
         SIGTERM to its supervisor""",
     Code.PROCESSES_NOT_ENDED: """they may wait in the kernel for a disk or a device (`ps -o
-        pid,stat,wchan:20 -p PID`), or their cgroup is frozen, or they are another user's, as below
-        sudo (`sudo kill -KILL PID`); while they live, nothing starts in their place""",
-    Code.PORT_OF_STRANGER: """have the processes of that user end. If a container or sudo of yours
-        started them, use your own user id there""",
+        pid,stat,wchan:20 -p PID`), or their cgroup is frozen, or they belong to another user, e.g.
+        by sudo (`sudo kill -KILL PID`); until they end, nothing starts in their place""",
+    Code.PORT_OF_STRANGER: """that user must end them. If a container or sudo of yours started them,
+        use your own user id there""",
     Code.PORT_TAKEN: _advice_on_owner,
     Code.RESOURCE_LIMIT: lambda c: _resource_limit(c, 1),
     Code.PORT_HELD_BY_JOB: "end the program that holds it, or give another address in `cluster`",
-    Code.PORT_NAME_TAKEN: """have the processes of that user end that use the name (ss -xlp as root
-        shows them), or use other ports""",
+    Code.PORT_NAME_TAKEN: """that user must end the processes with that name (ss -xlp as root shows
+        them), or use other ports""",
     Code.PORT_PRIVILEGED: "give another address in `cluster`",
     Code.TOO_FEW_FREE_PORTS: "widen `ports: {{range: …}}`",
     Code.FILE_NOT_WRITTEN: lambda c: (
@@ -1104,7 +1106,7 @@ ADVICE: dict[Code, Words] = {
         and speed (ethtool), at other traffic, and at which of its networks `address:` names""",
     Code.CLOCK_DIFFERS: "logs are merged by time: set the clocks by NTP (timedatectl, chronyc)",
     Code.GPUS_UNKNOWN: """run nvidia-smi there. After an upgrade of its driver, restart the host;
-        lines of `dmesg` with NVRM tell of a GPU that has failed""",
+        lines of `dmesg` with NVRM mean that a GPU has failed""",
     Code.INSPECTION_FAILED: "a file system there may hang: does `df` end?",
     Code.DISK_NEARLY_FULL: "make room on the disk of {path}",
     Code.WORKDIR_UNUSABLE: """create it there, or name one with program.workdir or the host's
@@ -1147,19 +1149,19 @@ ADVICE: dict[Code, Words] = {
         be""",
     Code.SSH_CONFIGURATION_REFUSED: "correct that line, or name another file with ssh.config_file",
     Code.HOST_KEY_CHANGED: """if it was installed again, `{command_2}` and `{command}` take the new
-        key; if not, somebody may be in between""",
+        key; if not, somebody may intercept the connection""",
     Code.HOST_KEY_UNKNOWN: "log in once by hand, `{command}`, and compare the key it shows",
     Code.LOGIN_REFUSED: """`{command} true` must work without asking: ssh-copy-id puts your key
-        there, ssh-add unlocks it, ssh.user and ssh.identity_file say whose""",
+        there, ssh-add unlocks it, ssh.user and ssh.identity_file choose the user and the key""",
     Code.SSH_NAME_NOT_RESOLVED: "correct it under hosts, or name it in ~/.ssh/config",
     Code.SSH_PORT_CLOSED: "is sshd running there, and at the port in ssh.port?",
     Code.SSH_NO_ROUTE: "is it switched on, and the network (VPN) up?",
     Code.NO_COMMON_ALGORITHM: """allow one that it offers, as in `ssh: {{options:
         {{HostKeyAlgorithms: +ssh-rsa}}}}`, or bring its sshd up to date""",
-    Code.BANNER_MISSING: """are all of them up, and no firewall in between? ssh.connect_timeout
-        waits longer{end_shared}""",
-    Code.SSH_TIMED_OUT: """is it switched on, and no firewall in between? ssh.connect_timeout waits
-        longer""",
+    Code.BANNER_MISSING: """are all of them up, without a firewall in between? Raise
+        ssh.connect_timeout to wait longer{end_shared}""",
+    Code.SSH_TIMED_OUT: """is it switched on, without a firewall in between? Raise
+        ssh.connect_timeout to wait longer""",
     Code.CLOSED_BY_SSHD: """its log (journalctl -u ssh) says why; MaxStartups or AllowUsers in
         sshd_config may""",
     Code.CLOSED_BY_PROXY: """`{command} true` must work; check the ProxyCommand or ProxyJump in
@@ -1288,7 +1290,7 @@ ADVICE: dict[Code, Words] = {
     Code.SCRIPT_NOT_FOUND: """check `program` in the spec: a script's path is relative to the spec's
         file""",
     Code.ARGUMENTS_REFUSED: lambda c: (
-        "check the arguments after the script; options of `distrun run` stand before it: "
+        "check the arguments after the script; options of `distrun run` go before it: "
         "distrun run -n 2 train.py --epochs 3"
         if c.path
         else "check `program.args`, the roles' own `args`, and everything after `--`"
@@ -1326,8 +1328,8 @@ ADVICE: dict[Code, Words] = {
     Code.PORT_NOT_BOUND: """another program may have the port (ss -ltnp shows it), or its address is
         none of this host's: a server on 0.0.0.0 listens at all of them""",
     Code.ADDRESS_NOT_OWN: """a server can listen only at addresses of its own host, which `ip
-        address` lists: 0.0.0.0 stands for all; a client that fails so has used up its ports, or has
-        no route""",
+        address` lists: 0.0.0.0 means all; a client with this error has used up its ports, or has no
+        route""",
     Code.PORT_IN_USE: lambda c: _inner_advice(c) or one_line(_FREE_PORT),
     Code.OWN_PORT_IN_USE: lambda c: _inner_advice(c) or one_line(_SHARE_PORT).format(port=c.port),
     Code.SOME_PORT_IN_USE: lambda c: (
@@ -1404,10 +1406,10 @@ ADVICE: dict[Code, Words] = {
         f"{_if(c.path, _unhidden(c.path))}a program should not exit 0 after an exception: raise "
         "it again, or sys.exit(1)"
     ),
-    Code.EXCEPTION_ASIDE: """have the main thread see it: the `result()` of a future, the exit code
-        of a child; then sys.exit(1)""",
+    Code.EXCEPTION_ASIDE: """let the main thread check the `result()` of a future, or the exit code
+        of a child, and call sys.exit(1)""",
     Code.LEFT_BEHIND: """every task must take part to the end; a handler of SIGTERM that saves
-        should exit 143, so that distrun can tell a preemption from an end""",
+        should exit 143, so that distrun recognizes a preemption""",
     Code.PREEMPTED_SILENTLY: """a handler of SIGTERM that saves should exit 143, so that distrun
         restarts it (`restart`)""",
     Code.NEVER_LISTENED: """create the strategy that the spec names, with the TF_CONFIG that distrun

@@ -103,7 +103,7 @@ def quiet_text(quiet: events.TasksQuiet, at: float) -> str:
     if not quiet.usual:
         return f"{lasts}, reported progress or used the processor"
     work = "is" if len(quiet.busy) == 1 else "are"
-    who = f"{format_names(quiet.busy)} {work} at work while the others wait" if quiet.busy else ""
+    who = f"{format_names(quiet.busy)} {work} busy while the others wait" if quiet.busy else ""
     often = format_duration(quiet.usual) if quiet.usual >= 1 else "second"
     return f"{lasts} or reported progress, which came every {often} before; " + (
         who or "the tasks use the processor"
@@ -145,7 +145,7 @@ def _logs_received_late(event: events.LogsReceivedLate) -> str:
     sizes = format_names(f"{format_bytes(size)} of {task}" for task, size in event.sizes.items())
     return (
         f"{event.host} was reached again and has sent the rest of its logs: {sizes}; "
-        "`distrun logs` shows it at its place"
+        "`distrun logs` shows them in their place"
     )
 
 
@@ -251,7 +251,7 @@ def _timed_out(event: events.TimedOut) -> str | None:
             "0 again"
         )
     if timer.kind is TimerKind.ABORT:
-        return "tasks that still run get SIGABRT, at which Python prints where it is"
+        return "tasks that still run get SIGABRT, so that Python prints its stacks"
     if timer.kind is TimerKind.EVALUATOR:
         return "the evaluator did not end within timeouts.grace after success"
     return f"timeouts.{timer} expired"
@@ -299,7 +299,7 @@ _TEXTS: dict[type[events.Event], str | Callable[[Any], str | None]] = {
     events.FilesPreserved: lambda event: (
         f"the tasks on {event.host} left {format_count(event.files, 'file')} "
         f"({format_bytes(event.size)}), "
-        + (f"now in {event.folder}" if event.folder else "which end with it (see program.results)")
+        + (f"now in {event.folder}" if event.folder else "lost with it (see program.results)")
     ),
     events.ResultsFetched: _results_fetched,
     events.PreflightStarted: lambda event: f"checking {format_count(event.hosts, 'host')}",

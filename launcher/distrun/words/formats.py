@@ -29,7 +29,7 @@ _GLUE, _SECOND_CELL = "\0", "\1"
 
 
 def one_line(text: str) -> str:
-    """A text that stands on several lines of code."""
+    """Return a text of several lines of code as one line."""
     return " ".join(text.split())
 
 

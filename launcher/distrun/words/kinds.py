@@ -45,8 +45,8 @@ _LOOKS: dict[Kind, str] = {
     Kind.NOT_FINITE: "NaN or Inf, if the script checks for them",
     Kind.LEFT_EARLY: "a task exited 0 while others still needed it",
     Kind.UNRESPONSIVE: """a task did not run: SIGSTOP, a debugger, a sleeping machine; or it
-        came to a collective later than its limit, `timeout_seconds`, allows""",
-    Kind.CONNECTION_LOST: "the errors of an echo, but no other task ended before",
+        called a collective later than `timeout_seconds` allows""",
+    Kind.CONNECTION_LOST: "the errors of lost connections, but no other task ended before",
     Kind.HOST_LOST: """a host's agent was killed, or its link was lost for `timeouts.link`, also if
         other tasks exited at about the same time; exit code 69""",
     Kind.LOGIN_REFUSED: """ssh refused the login to a host: its key, this machine's keys, or its
@@ -66,8 +66,7 @@ _LOOKS: dict[Kind, str] = {
     Kind.TIMEOUT: """`timeouts.start` or `timeouts.run` expired; the evidence is what the tasks
         printed last""",
     Kind.STALLED: "no progress for `timeouts.stall`: see [Jobs that hang](#jobs-that-hang)",
-    Kind.QUALIFIED: """every task exited 0, and something speaks against the success: see the
-        warning""",
+    Kind.QUALIFIED: "every task exited 0, but a warning says that something went wrong",
     Kind.OTHER: "any other failure",
 }
 _ADVICE: dict[Kind, str | Code] = {
@@ -129,8 +128,8 @@ _EXIT_CODES = {
     "69": """a host could not be reached or prepared, or a port there is taken; a command could not
         print its result; a job's record is damaged""",
     "70": "a defect in distrun",
-    "75": """the job could not start in time, stalled, its tasks cannot form their cluster, or it
-        succeeded only in part and `--strict` was given""",
+    "75": """the job could not start in time, it stalled, its tasks cannot form their cluster, or it
+        succeeded with a warning and `--strict` was given""",
     "124": "`distrun wait --timeout` ran out",
     "129, 130, 143": "stopped by SIGHUP (the terminal closed), SIGINT (Ctrl-C), SIGTERM",
     "137": "stopped by `distrun kill`",

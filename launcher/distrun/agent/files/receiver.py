@@ -299,8 +299,8 @@ class FileReceiver:
                 with contextlib.suppress(OSError):  # a full disk may have no room for a folder
                     preserved = self._dir.preserve(preserved)
                 # A pod's disk ends with it.
-                told = "" if private_dir.is_alone else preserved
-                self._link.report(FilesPreserved(told, count, size, time.time()))
+                path = "" if private_dir.is_alone else preserved
+                self._link.report(FilesPreserved(path, count, size, time.time()))
         # Last: who finds the list after this agent's death does the same again.
         with contextlib.suppress(OSError):
             os.unlink(self._list_path)

@@ -1,7 +1,7 @@
-"""Processes that signals have killed, as the kernel tells it: see connector in the kernel's pages.
+"""Processes that signals have killed, from the kernel: see connector in the kernel's pages.
 
-A program's own children are reaped by it, so nobody else learns how they ended. The kernel tells it
-to whom may listen: root, and since Linux 6.6 everybody, but not in a container.
+A program's own children are reaped by it, so nobody else learns how they ended. The kernel reports
+it to those who may listen: root, and since Linux 6.6 everybody, but not in a container.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FILTER = (  # only the exits by a signal; the kernel loads words in network ord
 
 
 def open_socket() -> Optional[socket.socket]:
-    """A socket that :func:`read` reads; None if the kernel does not tell this process."""
+    """A socket that :func:`read` reads; None if the kernel refuses it to this process."""
     if sys.byteorder != "little":
         return None
     code = b"".join(struct.pack("=HBBI", *each) for each in _FILTER)

@@ -1,7 +1,7 @@
 """The limits that bind a process which has failed, as the host has them when it exits.
 
 The kernel counts what pids.max of a cgroup refuses, so that limit is known to be hit. It does not
-count what RLIMIT_NPROC, kernel.pid_max and kernel.threads-max refuse: these are told only where
+count what RLIMIT_NPROC, kernel.pid_max and kernel.threads-max refuse: these are reported only where
 little is left of them.
 """
 

@@ -176,7 +176,7 @@ def timer() -> int:
 
 
 def set_timer(descriptor: int, seconds: float) -> None:
-    """Set a timer anew. It counts while the machine sleeps. See timerfd_create(2)."""
+    """Set a timer again. It counts while the machine sleeps. See timerfd_create(2)."""
     value = (ctypes.c_long * 4)(0, 0, int(seconds), int(seconds % 1 * 1e9))
     _libc.timerfd_settime(descriptor, 0, value, None)
 

@@ -1,7 +1,7 @@
 """The logs of this host's tasks: when each grew, so that they can be merged by time; their limit.
 
 Beside each log is an index of records (INDEX_RECORD). A record is appended at most every 100 ms,
-while the log grows. Nothing runs while no log grows: inotify tells when one does. It is asked for
+while the log grows. Nothing runs while no log grows: inotify reports when one does. It is asked for
 the next growth alone, of a log that has not grown for a moment: a watch makes every write slower,
 and a process that ends soon after its last watch has to wait 15 ms for the kernel.
 

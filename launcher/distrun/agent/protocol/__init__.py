@@ -394,7 +394,7 @@ class Progress(Report, Notice):
 
 
 class ProgressIgnored(Report):
-    """A part of what was sent to a task's DISTRUN_NOTIFY is ignored; reported once a reason."""
+    """A part of what was sent to a task's DISTRUN_NOTIFY is ignored; reported once per reason."""
 
     task: str
     cause: Cause

@@ -1,4 +1,4 @@
-"""The messages that ask where the threads of tasks stand."""
+"""The messages that ask for the stacks of tasks, and answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from distrun.agent.protocol import Order, Report
 
 
 class DumpStacks(Order):
-    """Report where the Python threads of these tasks stand, by the program py-spy.
+    """Report the stacks of the Python threads of these tasks, by the program py-spy.
 
     `number` identifies the answer. The program is at the path `program`, or, on another host, it is
     sent: it has that SHA-256 and size (bytes). `native`: with the frames of C and C++ functions.

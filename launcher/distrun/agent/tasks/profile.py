@@ -168,7 +168,7 @@ def record(
 
 
 def _worker(pids: List[int]) -> int:
-    """The first process that is no mere wrapper of another one, and no helper of it."""
+    """The first process that is neither a wrapper nor a helper of another one."""
     used = {pid: cpu_seconds(pid) for pid in pids}
     least = min(_LEAST_SECONDS, max(used.values()) / 2)
     return next(pid for pid in pids if used[pid] >= least)
@@ -209,7 +209,7 @@ def _busy_seconds() -> float:
 
 
 def _state(pid: int) -> Dict[str, Any]:
-    """What sets a process apart from others."""
+    """How a process may differ from others."""
     return {
         "cores": _try(lambda: len(os.sched_getaffinity(pid)), 0),
         "quota": facts.cgroup_quota(pid),
@@ -223,7 +223,7 @@ def _state(pid: int) -> Dict[str, Any]:
 def _connections(
     pid: int, before: Dict[str, sock_diag.Traffic], after: Dict[str, sock_diag.Traffic]
 ) -> List[Tuple[int, ...]]:
-    """What was counted meanwhile of the connections of a process."""
+    """What was counted of the connections of a process in that time."""
     found = []
     for name in sock_diag.sockets_of(pid) & after.keys():
         now, first = after[name], before.get(name, after[name])

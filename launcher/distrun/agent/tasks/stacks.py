@@ -1,4 +1,4 @@
-"""Where the Python threads of tasks stand, by py-spy, which reads their memory from outside."""
+"""The stacks of the tasks' Python threads, by py-spy, which reads their memory from outside."""
 
 from __future__ import annotations
 

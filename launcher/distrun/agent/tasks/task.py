@@ -74,7 +74,7 @@ class Task:
         """Whether it was suspended, e.g. by SIGSTOP, when it was first asked to stop. Not by the
         agent's py-spy, which pauses it for a moment."""
         self.left: List[str] = []
-        """The commands of processes that were at work after an exit 0, and were ended."""
+        """The commands of processes that were still running after an exit 0, and were ended."""
         self._left_due: Optional[float] = None
         """After an exit 0: until then, those that are left may be ending by themselves."""
         self._signal: int = signal.SIGTERM

@@ -142,7 +142,7 @@ class OrderDeadlines:
             self._alarm.move(min(self._dues.values(), default=None))
 
     def _call_late(self) -> None:
-        """Forget the first order and tell of it, unless it was executed or has more time now."""
+        """Forget the first order and report it, unless it was executed or has more time now."""
         first = min(self._dues, key=self._dues.__getitem__, default=None)
         if first is None or self._dues[first] > self._loop.now():
             self._schedule()

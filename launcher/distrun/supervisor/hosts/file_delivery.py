@@ -149,7 +149,7 @@ class FileDelivery:
         return not self.waiting_for
 
     def add(self, host: str) -> None:
-        """Send the files to one more host, or anew to one that has lost them."""
+        """Send the files to one more host, or again to one that has lost them."""
         self.waiting_for.add(host)
         self.refusals.pop(host, None)
 

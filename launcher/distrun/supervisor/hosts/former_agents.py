@@ -30,7 +30,7 @@ _CLEARING_SECONDS = 60.0
 _EXIT_SECONDS = 2.0
 """How long a login may outlive the end of its work: a profile's processes can keep it open."""
 _SLOW_SECONDS = 5.0
-"""How long a login may take before that is told."""
+"""How long a login may take before that is reported."""
 _MOST_TRIES = 3
 """Logins to a host without a lease, before it counts as unreachable."""
 
@@ -148,9 +148,9 @@ class FormerAgent(LinkUser):
 
     def _on_slow(self) -> None:
         if self.failure is None and not self.has_logs_begun:
-            self._tell(Cause(Code.NOT_ANSWERED))
+            self._report(Cause(Code.NOT_ANSWERED))
 
-    def _tell(self, cause: Cause) -> None:
+    def _report(self, cause: Cause) -> None:
         on_delay, self._on_delay = self._on_delay, lambda _agent, _cause: None
         on_delay(self, cause)
 
@@ -248,7 +248,7 @@ class FormerAgent(LinkUser):
             self.failure = Cause(Code.FORMER_LEASE_OVER, seconds=self._lease, within=(cause,))
         elif self._lease != 0:
             self.link.retry(left)
-            self._tell(cause)
+            self._report(cause)
             return
         # Without a lease it had ended before; the login was to make sure.
         self.give_up()

@@ -182,7 +182,7 @@ class Host(LinkUser):
 
     @property
     def _may_have_agent(self) -> bool:
-        """Whether an agent may have been started, and can be told to end."""
+        """Whether an agent may have been started, and can be ordered to end."""
         if self.link.state is LinkState.CONNECTING:
             return self.link.connection is not None and self.link.connection.has_read_agent
         return self.link.state is LinkState.UP

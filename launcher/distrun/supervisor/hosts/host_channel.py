@@ -98,7 +98,7 @@ class HostChannel(Channel[Report, Order]):
 
 
 class Damage(Report):
-    """Stands in place of at least one message that noise has damaged."""
+    """Replaces at least one message that noise has damaged."""
 
 
 del Message.kinds[Damage.__name__]  # no host can send it

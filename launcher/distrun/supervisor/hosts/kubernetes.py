@@ -26,7 +26,7 @@ from distrun.kubernetes import keeper, kubectl, manifest, pods
 from distrun.spec.model import HostSpec, Spec
 from distrun.supervisor.forked_process import Process
 from distrun.supervisor.hosts import bootstrap
-from distrun.supervisor.hosts.inquiry import Question
+from distrun.supervisor.hosts.background_calls import Question
 from distrun.supervisor.hosts.local import isolated_python
 from distrun.supervisor.hosts.reach import (
     Connection,
@@ -73,7 +73,7 @@ class _Keeper:
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, answer: int, **request: Any) -> None:
-        """Request the pod of a host. Raises OSError: there can be no such process."""
+        """Request the pod of a host. Raises OSError: no process can be created."""
         packet = json.dumps({**request, "asked": time.monotonic()}).encode()
         with contextlib.suppress(OSError):
             if self._control is not None:

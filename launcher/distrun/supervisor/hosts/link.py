@@ -21,7 +21,7 @@ from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code, Report
 from distrun.agent.protocol.causes import CauseError
 from distrun.agent.protocol.channel import ProtocolError
-from distrun.supervisor.hosts.inquiry import Inquiries, OnAnswer, Question
+from distrun.supervisor.hosts.background_calls import BackgroundCalls, OnAnswer, Question
 from distrun.supervisor.hosts.reach import Attempt, Connection
 
 MAX_CONNECTING = 16
@@ -65,11 +65,11 @@ class LinkUser:
     """
 
     def log_in(self, attempt: Attempt) -> Connection:
-        """Start a login. Raises CauseError: there can be no such process."""
+        """Start a login. Raises CauseError: its process cannot be created."""
         raise NotImplementedError
 
     def on_not_started(self, cause: Cause) -> None:
-        """There could be no such process."""
+        """The process could not be created."""
 
     def on_login(self, connection: Connection) -> None:
         """Send what the login begins with, which may be slow: others have been started by now."""
@@ -78,7 +78,7 @@ class LinkUser:
         """Messages have arrived."""
 
     def on_fault(self, connection: Connection, cause: Cause) -> None:
-        """What has arrived is no message of this protocol."""
+        """What has arrived is not a message of this protocol."""
 
     def on_stderr(self, connection: Connection) -> None:
         """The login has printed something."""
@@ -259,7 +259,7 @@ class Link:
                 self._check_end(connection)
 
         self._asked = on_answer
-        self._links.inquiries.ask(question, on_answer)
+        self._links.calls.ask(question, on_answer)
         if self.is_asking and connection is not None:
             has_waited = True
             self._loop.unwatch(connection.channel.reader)
@@ -269,7 +269,7 @@ class Link:
         connection, self.connection = self.connection, None
         asked, self._asked = self._asked, None
         if asked is not None:
-            self._links.inquiries.forget(asked)
+            self._links.calls.forget(asked)
         if connection is not None:
             channel = connection.channel
             for descriptor in (channel.reader, channel.writer, connection.stderr):
@@ -328,7 +328,7 @@ class Links:
 
     def __init__(self, loop: Loop, job_id: str) -> None:
         self.loop, self.job_id = loop, job_id
-        self.inquiries = Inquiries(loop, job_id)
+        self.calls = BackgroundCalls(loop, job_id)
         self._all: dict[Link, None] = {}
         self._waiting: dict[Link, None] = {}
         self._connecting: set[Link] = set()

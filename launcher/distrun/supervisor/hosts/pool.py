@@ -75,7 +75,7 @@ class HostPool:
     ) -> None:
         self._loop, self._spec, self._logs, self._variables = loop, spec, logs, variables
         self.links = Links(loop, job_id)
-        self.inquiries = self.links.inquiries
+        self.calls = self.links.calls
         self.on_event = observer.on_event
         self._observer = observer
         self._hosts: dict[str, Host] = {}
@@ -234,7 +234,7 @@ class HostPool:
             follow(cause)
             return
         found = partial(question.cause, cause)
-        self.inquiries.ask(question, lambda answer: follow(found(answer)))
+        self.calls.ask(question, lambda answer: follow(found(answer)))
 
     def check_exits(self) -> None:
         """Handle what has exited; call it when a child of this process has ended or was stopped.
@@ -251,7 +251,7 @@ class HostPool:
         self._run_endings()
 
     def _run_endings(self) -> None:
-        """Go on to end what hosts have left."""
+        """Continue to end what hosts have left."""
         for each in list(self._endings):
             ending, follow = each
             if ending.step():
@@ -325,7 +325,7 @@ class HostPool:
     def _with_left(self, host: Host, cause: Cause, left: list[int]) -> Cause:
         """Return why a host is gone, with its processes that do not die.
 
-        Those of clients, such as ssh, run no task: only this process's log tells them.
+        Those of clients, such as ssh, run no task: only this process's log names them.
         """
         if not left:
             return cause
@@ -337,4 +337,4 @@ class HostPool:
 
     def _own_pids(self) -> set[int]:
         """The children of this process that it uses."""
-        return self.links.pids | self.inquiries.pids | {each.pid for each in self._removals}
+        return self.links.pids | self.calls.pids | {each.pid for each in self._removals}

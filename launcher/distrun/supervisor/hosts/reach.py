@@ -1,4 +1,4 @@
-"""The seam for ways to reach a host.
+"""The interface of the ways to reach a host.
 
 A new way is one module of this package, with a class derived from :class:`Reach` and a function
 `make_reach`, and one section of the spec that selects it (:attr:`HostSpec.reach` has the module's
@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from distrun.agent.protocol import Cause, Code, Hello
 from distrun.supervisor.forked_process import Process
 from distrun.supervisor.hosts import bootstrap
+from distrun.supervisor.hosts.background_calls import Question
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver, HostChannel
-from distrun.supervisor.hosts.inquiry import Question
 
 if TYPE_CHECKING:
     from distrun.spec.model import HostSpec, Spec
@@ -53,11 +53,11 @@ class Connection:
     log_window: int = 0
     """How many bytes of logs may be in flight: never more than fit into the link's buffers."""
     follows_logs: bool = False
-    """Whether the agent was told to send its logs through it."""
+    """Whether the agent was ordered to send its logs through it."""
     has_own_session: bool = False
     """Whether the process leads a session, and so a process group."""
     mark: bytes = b""
-    """The bytes that the agent writes first, to tell its messages from a login's output."""
+    """The bytes that the agent writes first, to separate its messages from a login's output."""
     agent: Callable[[], bytes] = bytes
     """Returns the bytes that start the agent at the other end; none if it is started already. To
     make them may take long."""
@@ -282,7 +282,7 @@ class Reach:
         raise NotImplementedError
 
     def question(self, connection: Connection, status: int | None, cause: Cause) -> Question | None:
-        """Return what would tell more than a cause does; None: nothing.
+        """Return a question whose answer would say more than a cause; None: there is none.
 
         Args:
             connection: it may be closed when the question is asked.

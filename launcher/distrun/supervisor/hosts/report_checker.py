@@ -275,7 +275,7 @@ class ReportChecker:
 
 
 def _shorten(values: dict[str, str]) -> None:
-    """Drop what is too much. It is no fault of the host: its task chose the values."""
+    """Drop what is too much. It is not a fault of the host: its task chose the values."""
     for key in [*values][_MOST_VALUES:]:
         del values[key]
     for key in [each for each in values if len(each) > _LONGEST_NAME]:

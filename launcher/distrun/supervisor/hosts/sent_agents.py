@@ -17,7 +17,7 @@ from distrun.supervisor.hosts import bootstrap
 
 _NAME = "sent-agents"
 _MOST_BYTES = 1000 * 1000
-"""A longer file is begun anew: it has lines of hosts and versions that nobody uses any more."""
+"""A longer file is started again: it has lines of hosts and versions that nobody uses any more."""
 _LONGEST_PATH = 4096
 
 

@@ -16,7 +16,7 @@ from distrun.slurm import commands, step_end
 from distrun.spec.model import HostSpec, SlurmNode, Spec
 from distrun.supervisor.hosts import bootstrap
 from distrun.supervisor.hosts.addresses import login_address
-from distrun.supervisor.hosts.inquiry import Question
+from distrun.supervisor.hosts.background_calls import Question
 from distrun.supervisor.hosts.reach import Connection, HostView, Login, Reach, agent_exited
 from distrun.supervisor.hosts.ssh import open_connection
 from distrun.sync.manifest import Manifest

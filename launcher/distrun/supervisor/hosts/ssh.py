@@ -19,8 +19,8 @@ from distrun.agent.protocol.causes import CauseError
 from distrun.spec.model import HostSpec, Spec
 from distrun.supervisor.hosts import bootstrap, ssh_diagnosis
 from distrun.supervisor.hosts.addresses import login_address
+from distrun.supervisor.hosts.background_calls import Question
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
-from distrun.supervisor.hosts.inquiry import Question
 from distrun.supervisor.hosts.link import LOGIN_SECONDS
 from distrun.supervisor.hosts.reach import Connection, Lifetime, Login, Reach, agent_exited
 from distrun.supervisor.hosts.sent_agents import sent_agents

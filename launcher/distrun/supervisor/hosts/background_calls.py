@@ -1,6 +1,6 @@
-"""Questions that may take seconds, such as `ssh -G` or why a job has failed: asked in forks.
+"""Calls that may take seconds, such as `ssh -G` or the analysis of a failure: made in forks.
 
-The loop goes on meanwhile: it has heartbeats to answer, on which the leases of all hosts depend.
+So the loop can answer heartbeats in time, on which the leases of all hosts depend.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BLOCK = 64 * 1024
 
 
 class Question(NamedTuple):
-    """What may take long to find out.
+    """A question that may take long to answer.
 
     Attributes:
         about: two questions about the same are asked once.
@@ -52,7 +52,7 @@ class Question(NamedTuple):
         return (answer or known) if self.join is None else self.join(answer)
 
 
-class Inquiries:
+class BackgroundCalls:
     """The questions that wait for their answers.
 
     Args:
@@ -63,8 +63,8 @@ class Inquiries:
         self._loop, self._job_id = loop, job_id
         self.kept: tuple[int, ...] = ()
         """Descriptors that the forks need."""
-        self._begun: list[Inquiry] = []
-        self._running: dict[str, Inquiry] = {}
+        self._begun: list[BackgroundCall] = []
+        self._running: dict[str, BackgroundCall] = {}
         """Those of :meth:`ask`."""
         self._waiting: dict[str, list[OnAnswer]] = {}
         self._answers: dict[str, tuple[float, Any]] = {}
@@ -96,10 +96,12 @@ class Inquiries:
         *,
         kept: tuple[int, ...] = (),
         seconds: float = _SECONDS,
-    ) -> Inquiry:
-        """Have a function run in a fork for as long as that; see :class:`Inquiry`."""
+    ) -> BackgroundCall:
+        """Have a function run in a fork for as long as that; see :class:`BackgroundCall`."""
         self._begun = [each for each in self._begun if not each.is_closed]
-        made = Inquiry(self._loop, ask, on_answer, self._job_id, (*self.kept, *kept), seconds)
+        made = BackgroundCall(
+            self._loop, ask, on_answer, self._job_id, (*self.kept, *kept), seconds
+        )
         self._begun.append(made)
         return made
 
@@ -113,7 +115,7 @@ class Inquiries:
                     self._running.pop(about).close()
 
     def close(self) -> None:
-        """End all questions; nobody is told."""
+        """End all calls, without an answer."""
         for each in self._running.values():
             each.close()
         self._running.clear()
@@ -134,7 +136,7 @@ class Inquiries:
             each(answer)
 
 
-class Inquiry:
+class BackgroundCall:
     """A function that runs in a fork of this process, and its answer.
 
     Args:
@@ -146,7 +148,7 @@ class Inquiry:
         seconds: how long it may take.
 
     Raises:
-        OSError: there can be no further process.
+        OSError: no process can be created.
     """
 
     def __init__(

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from distrun.supervisor.signs_of_life import QUIET_SECONDS, SUSPECT_SECONDS, SignsOfLife
+from distrun.supervisor.stall_detector import QUIET_SECONDS, SUSPECT_SECONDS, StallDetector
 from harness.loops import SimulatedLoop
 from harness.values import not_none
 
@@ -24,7 +24,7 @@ class Tasks:
         self.measured = 0
         self.answering = [*self.sizes]
         self.changes: list[bool] = []
-        self.signs = SignsOfLife(
+        self.signs = StallDetector(
             *(self.loop, stall, self.sizes.__getitem__),
             lambda: [*self.sizes] if self.is_known else [],
             self.measure,
@@ -100,7 +100,7 @@ def test_the_same_step_and_lines_beside_steps_are_no_progress(stalling: Tasks, w
     ],
 )
 def test_lines_count_again_once_the_steps_are_over(
-    stalling: Tasks, is_over: Callable[[SignsOfLife], None]
+    stalling: Tasks, is_over: Callable[[StallDetector], None]
 ) -> None:
     stalling.signs.record("worker:0", "1")
     stalling.wait(90.0)

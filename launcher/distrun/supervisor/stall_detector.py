@@ -1,4 +1,4 @@
-"""When the tasks of a job last showed a sign of life."""
+"""Detects that the tasks of a job make no progress: a sign of life of each is too long ago."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Stop(NamedTuple):
 
     Attributes:
         usual: the usual seconds between two steps or lines.
-        busy: the tasks that are at work while the others wait; none: all are.
+        busy: the tasks that are busy while the others wait; none: all are.
     """
 
     usual: float
     busy: tuple[str, ...]
 
 
-class SignsOfLife:
+class StallDetector:
     """Compares what tasks do from check to check, and says when they are silent.
 
     With `timeouts.stall`, a sign of life is a step that a task has not reported before. Until any
@@ -110,7 +110,7 @@ class SignsOfLife:
         return self.last if self.stop_found is None else self._last_output
 
     def start(self) -> None:
-        """Watch the tasks anew: they run now."""
+        """Start to watch the tasks: they run now."""
         self._steps, self._stepping = {}, set()
         self._sizes = self._read_sizes()
         self._intervals.clear()
@@ -119,7 +119,7 @@ class SignsOfLife:
         self._next.move(self._now() + self._seconds / _CHECKS)
 
     def stop(self) -> None:
-        """Watch the tasks no more, until they are started again."""
+        """Stop watching the tasks, until they are started again."""
         self._next.cancel()
         self.are_silent = False
 
