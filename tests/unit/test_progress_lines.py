@@ -48,10 +48,21 @@ FORMS = {
         "EPOCH STEP STEPS LOSS_CONTENT",
     "02:31:56: train iter: {S} loss_net: {L} loss_scale: 785.4 norm: nan": "STEP LOSS_NET",
     "Epoch {E} Val Batch {S}/100 Loss: {L}": "EPOCH LOSS",
+    "Cost after iteration {S}: {L}": "STEP COST",
+    # an episode is an epoch
+    "episode: {E}/1000, score: {L}, e: 0.99": "EPOCH EPOCHS SCORE",
+    "Ep {E} | iter {S} | reward: {L}": "EPOCH STEP REWARD",
+    # programs that do not say what they count
+    "{S} [D loss: {L}, acc.: 51.56%] [G loss: 0.789012]": "STEP D_LOSS G_LOSS",
+    "[{S} | 28.30] loss={L} avg=3.41": "STEP LOSS",
+    "I0101 10:00:00.000000 139 logging_writer.py:48] [{S}] learning_rate=0.1, loss={L}":
+        "STEP LOSS LEARNING_RATE",
+    "[{S}]\ttrain-rmse:{L}\teval-rmse:0.59": "STEP TRAIN_RMSE EVAL_RMSE",
+    "[{S}]\tvalid_0's l2: 0.500102\tvalid_0's auc: {L}": "STEP AUC",
+    "{S}:\tlearn: 0.67\ttest: 0.68\ttotal: 58.1ms\tloss: {L}": "STEP LOSS",
 }  # fmt: skip
 BARE = {
     # without a metric
-    "train | step:    {S} | steps/sec:   12.3 | output: ": "STEP",
     "Epoch {E} of 10 (3.2 sec)": "EPOCH EPOCHS",
     "[Epoch {E}][Batch {S}]": "EPOCH STEP",
     "(epoch: {E}, iters: {S}, time: 0.078, data: 3.094) G_GAN: 18.23 D_fake: 0.5": "EPOCH STEP",
@@ -60,6 +71,11 @@ BARE = {
     "1511.1: Worker 0: training step {S} done (global step: {S})": "STEP",
     "Time taken for epoch {E} is 13.2 sec": "EPOCH",
     "I0101 12:00:00.{S} 140 model_lib_v2.py:705] Step {S} per-step time 0.421s": "STEP",
+    "INFO:tensorflow:Step {S} per-step time 0.421s": "STEP",
+    "train | step:    {S} | steps/sec:    2.0 | output: ": "STEP",
+    "[  {E}]    {S} || B: 4.213 | C: 5.120 || ETA: 1 day, 3:04:05 || timer: 0.310": "EPOCH STEP",
+    " {S}: 825.548706, 680.210022 avg, 0.000000 rate, 10.086429 seconds, 960 images": "STEP",
+    "{S}\timages/sec: 124.4 +/- 0.0 (jitter = 0.0)\t7.7": "STEP",
 }
 OTHERS = (
     "Epoch {E}: val_loss improved from inf to 0.{S}, saving model to best.keras",
@@ -71,6 +87,15 @@ OTHERS = (
     "learning rate set to 0.{S} for epoch {E}",
     "Retrying batch {S}: error 104",
     "Generating batch {S} of 900, epoch {E}",
+    "[{E}]<stdout>: loss: 0.5, acc: 0.4",
+    "10:00:0{E} loss: 0.5, acc: 0.4",
+    "{E}: packet loss: 0%, time: 12",
+    "[{E}] cat: 0.5, dog: 0.4",
+    "{E}: 0.12, 0.13, 0.14",
+    "Test Episode {E}/10, reward: 10",
+    "http://host/ep/{E} score: 1",
+    '{{"epoch": 170000000{E}.5, "level": "info", "loss": 0.5}}',
+    "loss: 0.5, ms_per_step: {E}, time per batch {E}.532, avg step 0.{S}s",
 )
 
 
@@ -136,6 +161,8 @@ def test_counts_with_commas_are_whole() -> None:
     printed = PrintedProgress()
     printed.read("Step 9,000/100,000 loss: 0.5\nStep 10,000/100,000 loss: 0.4\n")
     assert printed.values == {"STEP": "10000", "STEPS": "100000", "LOSS": "0.4"}
+    printed.read("[iter:  20,100, lr:(1e-4,)] loss: 0.5\n[iter:  20,200, lr:(1e-4,)] loss: 0.3\n")
+    assert printed.values["STEP"] == "20200"
 
 
 def test_a_step_begins_anew_with_each_epoch() -> None:

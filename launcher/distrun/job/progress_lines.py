@@ -2,8 +2,8 @@
 
 Everybody writes such a line in another way, and other lines have numbers, too. So a line is
 progress only if it names an epoch or a step and has a metric, or begins with one that has a total
-or that a logger writes, and only after a second line of its form, the same but for the numbers, has
-a later epoch or step.
+or that a logger writes, or with a number as certain programs do, and only after a second line of
+its form, the same but for the numbers, has a later epoch or step. An episode counts as an epoch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import re
 _FLAGS = re.ASCII | re.IGNORECASE
 HINT = re.compile(
     r"\d(?:[\s/,|:\])]|epoch).{0,400}(?:loss|acc|ppl)|(?:loss|acc|ppl).{0,400}(?:epoch|step)"
-    r"|(?:epoch|step|iter|iteration|batch)['\"]?[\s:=#\[(]{0,8}\d",
+    r"|(?:ep(?:och|isode)?|step|iter|iteration|batch)['\"]?[\s:.=#\[(]{0,8}\d"
+    r"|\d(?:\]?\t|:\tlearn| avg\b| \|\|)",
     _FLAGS,
 )
 """Each form has this. To search for it is faster."""
@@ -21,12 +22,13 @@ _MOST_CHARACTERS = 512
 _MOST_FORMS = 32
 _NUMBER = r"[-+]?\d{1,20}(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?"
 _ANY_NUMBER = re.compile(rf"{_NUMBER}|\b(?:nan|inf)\b", _FLAGS)
-_WHOLE = r"\d{1,3}(?:,\d{3}){1,4}(?![\d,])|\d{1,15}"
+_WHOLE = r"(?:\d{1,3}(?:,\d{3}){1,4}(?!,?\d)|\d{1,15})"
 _TOTAL = rf"(?:\s?(?:/|\bof\b)\s{{0,8}}(?P<total>{_WHOLE}))?"
 _WRAPPED = r"(?:(?:tf\.)?tensor\(|np\.\w{1,8}\(|\[)?"
 _BETWEEN = rf"['\"]?(?:\(train\))?[\s:=#\[(|]{{0,8}}['\"]?{_WRAPPED}"
 _EPOCH = re.compile(
-    rf"(?<![a-z_])epoch{_BETWEEN}(?P<count>{_WHOLE})(?:\.\d{{1,9}})?{_TOTAL}", _FLAGS
+    rf"(?<![a-z_])ep(?:och|isode|\.)?{_BETWEEN}(?P<count>(?!\d{{10}}){_WHOLE})(?:\.\d{{1,9}})?{_TOTAL}",
+    _FLAGS,
 )
 _NUMBERED_EPOCH = re.compile(r"(?<![\w.])(?P<count>\d{1,9})epoch\b(?P<total>)", _FLAGS)
 _NUMBERED_STEP = re.compile(r"\d-(?P<count>\d{1,9})batch\b(?P<total>)", _FLAGS)
@@ -34,8 +36,8 @@ _NUMBERED_STEP = re.compile(r"\d-(?P<count>\d{1,9})batch\b(?P<total>)", _FLAGS)
 _RATES = {"LR", "LEARNING_RATE"}
 """A table of learning rates has epochs and steps, too."""
 _STEP = re.compile(
-    rf"(?<![a-z/])(?:global[_ ])?(?:step|iters?|iteration|batch){_BETWEEN}"
-    rf"(?P<count>{_WHOLE}){_TOTAL}",
+    rf"(?<![a-z/])(?<!per[_ ])(?:global[_ ])?(?:step|iters?|iteration|batch){_BETWEEN}"
+    rf"(?P<count>{_WHOLE})(?:\.0{{1,9}})?(?!\.?\d){_TOTAL}",
     _FLAGS,
 )
 _FRACTION = re.compile(r"epoch['\"]?[\s:=]{1,3}['\"]?\d{1,9}(\.\d{1,9})", _FLAGS)
@@ -49,18 +51,31 @@ _AFTER_EPOCH = re.compile(
     r"epoch[\s:=]{0,3}\d{1,9}[:,]\s{1,8}(?P<count>\d{1,15})\s?/\s?(?P<total>\d{1,15})", _FLAGS
 )
 """`epoch 001:    100 / 1102`, as in fairseq."""
-_PAIR = re.compile(r"\A\s{0,3}\[(\d{1,6})(?:,\s{1,8}|/(\d{1,6})\]\s?\[)(\d{1,9})(?:/(\d{1,9}))?\]")
-"""`[2,  4000] loss: 1.3` and `[2/25][400/782] Loss_D: 1.3`, as in PyTorch's tutorials."""
+_PAIR = re.compile(
+    r"\A\s{0,3}\[\s{0,4}(\d{1,6})(?:,\s{1,8}|\]\s{1,8}(?=\d{1,9} \|\|)|/(\d{1,6})\]\s?\[)"
+    r"(\d{1,9})(?:/(\d{1,9}))?(?:\]| \|\|)"
+)
+"""`[2,  4000] loss: 1.3` and `[2/25][400/782] Loss_D: 1.3`, as in PyTorch's tutorials; YOLACT's."""
+_NUMBERED = re.compile(
+    r"(?:.{0,80}\] )?\s{0,3}\[?\s{0,8}(?P<count>\d{1,15})(?P<total>)(?:"
+    r"\]\t[\w-]{1,40}(?:-|'s )[\w@-]{1,40}:|:\tlearn:|\t\w{1,12}/sec:"
+    r"|: [\d.]{1,20}, [\d.]{1,20} avg\b|(?P<loss>[\]:](?=\s)| \|| \[)"
+    r"(?=.{0,60}(?<!packet )loss\b.{0,60}[:=].{1,60}[:=]|.{1,60}[:=].{0,60}loss\b\s?[:=]))",
+    _FLAGS,
+)
+"""A first number that XGBoost, LightGBM, CatBoost, tf_cnn_benchmarks or darknet writes without a
+name, or that a loss and another value follow: `12 [D loss: 0.6, acc.: 50%]`."""
 _AT_STEP = re.compile(
-    rf"(?P<name>loss|accuracy|error)\b.{{0,40}}?\b(?:at|for) (?:step|epoch|iteration|batch) "
-    rf"\d{{1,15}}\s?(?:[:=]|is)\s{{0,6}}(?P<value>{_NUMBER}|nan|inf)(?![\w/:])",
+    rf"(?P<name>loss|cost|accuracy|error)\b.{{0,40}}?\b(?:at|for|after) "
+    rf"(?:step|epoch|iteration|batch) \d{{1,15}}\s?(?:[:=]|is)\s{{0,6}}"
+    rf"(?P<value>{_NUMBER}|nan|inf)(?![\w/:])",
     _FLAGS,
 )
 _METRIC = re.compile(
     r"(?<![\w@])(?:(?:mean|avg|average|running|total)[ _])?"
-    r"(?P<name>(?:(?:train|training|val|valid|validation|test|eval)[ _])?[\w-]{0,24}?"
+    r"(?P<name>(?:(?:train|training|val|valid|validation|test|eval|[dg])[ _])?[\w-]{0,24}?"
     r"(?:loss|acc|accuracy|auc|mae|mse|rmse|ppl|perplexity|f1|lr|learning_rate"
-    r"|cost|elbo|reward|_error|_return)"
+    r"|cost|elbo|reward|score|_error|_return)"
     r"(?:@\d|_(?!scale)[a-z]{1,12}\b| (?!scale)[a-z]{1,12}(?=\s?[:=]))?)"
     rf"['\"]?\s{{0,4}}(?:[:=|]|is\b)?\s{{0,6}}(?:{_WRAPPED}|['\"])"
     rf"(?P<value>{_NUMBER}|nan|inf)(?![\w/:])",
@@ -68,7 +83,7 @@ _METRIC = re.compile(
 )
 _RATE = r"(?:it|step|batch|example|sample|image|img)\w{0,3}/s\w{0,5}(?: per \w{1,8})?"
 _BARE = re.compile(
-    r"(?P<logger>.{0,80}[\]:|-]\s{1,4}|time (?:taken )?for |end of )?"
+    r"(?P<logger>.{0,80}(?:[\]:|-]\s{1,4}|INFO:\w{1,20}:)|time (?:taken )?for |end of )?"
     r"[\[(|\s]{0,3}(?:global[_ ]|training )?"
     r"(?:epoch|step|iter|iteration|batch)[\s:=#\[(]{0,8}\d{1,15}"
     r"(?P<total>\s?(?:/|\bof\b)\s?\d{1,15})?[\])]{0,2}"
@@ -76,7 +91,7 @@ _BARE = re.compile(
     r"| done \(global step: \d{1,15}\)"
     r"|[\s,(]{0,3}(?:(?:(?:per-step )?time(?: taken)?|took|in|is)[\s:=]{1,3}|\()"
     r"[\d.:]{1,12}\s?\w{0,7}\)?"
-    rf"|(?:[\s,:|]{{1,4}}(?:{_RATE}[:=\s]{{1,4}}[\d.]{{1,12}}|[\d.]{{1,12}}\s?{_RATE}"
+    rf"|(?:[\s,:|]{{1,4}}(?:{_RATE}[:=\s]{{1,9}}[\d.]{{1,12}}|[\d.]{{1,12}}\s?{_RATE}"
     r"|eta[:=\s]{1,3}[\d:.]{1,12}s?|output\s?:)){1,3})?"
     r"\s{0,3}\Z",
     _FLAGS,
@@ -104,7 +119,8 @@ def read_values(line: str) -> dict[str, str] | None:
     None if it does not look like progress.
     """
     line = line[:_MOST_CHARACTERS]
-    of_test = _OF_TEST.match(line)
+    numbered = _NUMBERED.match(line)
+    of_test = _OF_TEST.match(line) if numbered is None or numbered["loss"] else None
     if of_test and not _EPOCH.match(line):
         return None
     metrics: dict[str, str] = {}
@@ -125,12 +141,14 @@ def read_values(line: str) -> dict[str, str] | None:
             values[key] = count["count"].replace(",", "")
             if count["total"]:
                 values[f"{key}S"] = count["total"].replace(",", "")
+    if numbered and not (values or of_test):
+        values = {"STEP": numbered["count"]}
     bare = _BARE.match(line) if metrics.keys() <= _RATES else None
     if bare is not None and _OTHER_WORK.search(bare["logger"] or ""):
         return None
     is_told = bare is None or any(map(bare.group, ("logger", "total", "rest")))
     has_both = {"EPOCH", "STEP"} <= values.keys() and not _OTHER_WORK.search(line)
-    is_told = is_told and bool(bare or metrics.keys() - _RATES or (has_both and not metrics))
+    is_told &= bool(bare or numbered or metrics.keys() - _RATES or (has_both and not metrics))
     return {**metrics, **values} if values and is_told else None
 
 
