@@ -487,6 +487,8 @@ RAN_OUT = "WARNING:tensorflow:Your input ran out of data; interrupting training.
         ("EPOCH=3 EPOCHS=10", LOGGED, "0 at epoch 3 of 10, after an error: ValueError: batch size"),
         ("EPOCH=3 EPOCHS=10 STEP=5 STEPS=5", f"Epoch 3/10\n{RAN_OUT}", "epoch 3 of 10: ran out"),
         ("STEP=40 STEPS=100", LOGGED, "0 at step 40 of 100, after an error: ValueError: batch"),
+        ("EPOCH=3 EPOCHS=10", "Epoch 3/10\nerror: bad\n", "3 of 10, after an error: error: bad"),
+        ("EPOCH=3 EPOCHS=10", "error: bad\nEpoch 3/10\n", ""),
         ("EPOCH=2 EPOCHS=2", f"{RAN_OUT}Epoch 2/2\n", "0 without a step: found no data: WARN"),
         ("EPOCH=2 EPOCHS=2 LOSS=1", f"{RAN_OUT}Epoch 2/2\n", ""),
         ("", "Found 0 files\nsaved\n", "worker:0 exited 0 without a step: found no data: Found 0"),
@@ -596,6 +598,27 @@ def test_what_a_host_has_seen_of_a_task_that_exited_0(seen: dict[str, Any], said
     verdict = success_verdict(job.state, lambda _: LogTail(b""), ("", ""))
     told = "" if verdict is None else cause_text(verdict.cause)
     assert said in told if said else not told
+
+
+@pytest.mark.parametrize(
+    ("script", "lived", "is_told"),
+    [
+        ("timeout 2 python t.py; echo done", 2.1, True),
+        ("timeout -k 5 1h python t.py || true", 3601.0, True),
+        ("timeout 20 python t.py; echo done", 2.1, False),  # it ended before
+        ("timeout 2 python t.py; python u.py", 9.0, False),
+        ("timeout 2 sleep 9; python t.py", 2.1, False),
+        ("# timeout 2 python t.py", 2.1, False),
+    ],
+)
+def test_a_program_that_lived_until_its_timeout_is_told(
+    script: str, lived: float, is_told: bool
+) -> None:
+    job = play(["mwm worker"])
+    job(events.TaskExited, task="worker:0", attempt=0, code=0, signal=None, lived=lived)
+    job.ended("worker:0")
+    verdict = success_verdict(job.state, lambda _: LogTail(b""), ("t.sh", script))
+    assert (verdict is not None) == is_told
 
 
 @pytest.mark.parametrize(

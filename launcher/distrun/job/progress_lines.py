@@ -30,9 +30,6 @@ _EPOCH = re.compile(
     rf"(?<![a-z_])ep(?:och|isode|\.)?{_BETWEEN}(?P<count>(?!\d{{10}}){_WHOLE})(?:\.\d{{1,9}})?{_TOTAL}",
     _FLAGS,
 )
-_NUMBERED_EPOCH = re.compile(r"(?<![\w.])(?P<count>\d{1,9})epoch\b(?P<total>)", _FLAGS)
-_NUMBERED_STEP = re.compile(r"\d-(?P<count>\d{1,9})batch\b(?P<total>)", _FLAGS)
-"""`3epoch:train:1-682batch`, as in ESPnet."""
 _RATES = {"LR", "LEARNING_RATE"}
 """A table of learning rates has epochs and steps, too."""
 _STEP = re.compile(
@@ -47,15 +44,16 @@ _COUNTS = re.compile(
     _FLAGS,
 )
 """`[640/60000 (1%)]`, and `| 200/2928 batches |`."""
-_AFTER_EPOCH = re.compile(
-    r"epoch[\s:=]{0,3}\d{1,9}[:,]\s{1,8}(?P<count>\d{1,15})\s?/\s?(?P<total>\d{1,15})", _FLAGS
+_PAIRS = (
+    re.compile(
+        r"\A\s{0,3}\[\s{0,4}(\d{1,6})(?:,\s{1,8}|\]\s{1,8}(?=\d{1,9} \|\|)|/(\d{1,6})\]\s?\[)"
+        r"(\d{1,9})(?:/(\d{1,9}))?(?:\]| \|\|)"
+    ),
+    re.compile(r"epoch[\s:=]{0,3}(\d{1,9})()[:,]?\s{1,8}(\d{1,15})\s?/\s?(\d{1,15})", _FLAGS),
+    re.compile(r"(?<![\w.])(\d{1,9})epoch\b()\D{1,20}\d{1,9}-(\d{1,9})batch\b", _FLAGS),
 )
-"""`epoch 001:    100 / 1102`, as in fairseq."""
-_PAIR = re.compile(
-    r"\A\s{0,3}\[\s{0,4}(\d{1,6})(?:,\s{1,8}|\]\s{1,8}(?=\d{1,9} \|\|)|/(\d{1,6})\]\s?\[)"
-    r"(\d{1,9})(?:/(\d{1,9}))?(?:\]| \|\|)"
-)
-"""`[2,  4000] loss: 1.3` and `[2/25][400/782] Loss_D: 1.3`, as in PyTorch's tutorials; YOLACT's."""
+"""An epoch and a step: `[2,  4000] loss: 1.3` and `[2/25][400/782] Loss_D: 1.3`, as in PyTorch's
+tutorials; YOLACT's; `epoch 001:    100 / 1102`, fairseq's; `3epoch:train:1-682batch`, ESPnet's."""
 _NUMBERED = re.compile(
     r"(?:.{0,80}\] )?\s{0,3}\[?\s{0,8}(?P<count>\d{1,15})(?P<total>)(?:"
     r"\]\t[\w-]{1,40}(?:-|'s )[\w@-]{1,40}:|:\tlearn:|\t\w{1,12}/sec:"
@@ -126,13 +124,13 @@ def read_values(line: str) -> dict[str, str] | None:
     metrics: dict[str, str] = {}
     for found in (*_METRIC.finditer(line), *_AT_STEP.finditer(line)):
         metrics.setdefault(re.sub(r"\W", "_", found["name"]).upper(), found["value"])
-    pair = _PAIR.match(line)
+    pair = next(filter(None, (form.search(line) for form in _PAIRS)), None)
     keys = ("EPOCH", "EPOCHS", "STEP", "STEPS")
     values = {k: v for k, v in zip(keys, pair.groups() if pair else (), strict=False) if v}
     taken = -1  # the epoch's place: `Epoch: [3/90][ 10/391]`
     for key, forms in (
-        ("EPOCH", (_EPOCH, _NUMBERED_EPOCH)),
-        ("STEP", () if of_test else (_STEP, _AFTER_EPOCH, _COUNTS, _NUMBERED_STEP)),
+        ("EPOCH", (_EPOCH,)),
+        ("STEP", () if of_test else (_STEP, _COUNTS)),
     ):
         matches = (match for form in forms for match in form.finditer(line))
         count = next((match for match in matches if match.start("count") != taken), None)

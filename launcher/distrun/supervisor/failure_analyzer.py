@@ -44,6 +44,7 @@ _SUSPECT = (
 signal. To find words takes a tenth of the time of one regular expression."""
 _NO_DATA = re.compile(rb"\b0 (?:\w+ )?(?:batch|file|image|sample|example|record|shard)")
 _COLLECTIVE_LIMIT = re.compile(r"\btimeout_seconds\s*=\s*(\d{1,9}(?:\.\d{1,9})?)\b")
+_OF_KERAS = re.compile(r"\b(?:tf_)?keras\b|\btensorflow\b")
 _KERAS_CODES = (Code.KERAS_2_CODE, Code.KERAS_3_USED)
 _MADE_BY_SOME = (
     *(Code.COLLECTIVES_MISMATCHED, Code.COLLECTIVE_TIMED_OUT, Code.EXITED_WHILE_NEEDED),
@@ -216,7 +217,8 @@ class FailureAnalyzer:
         tasks = [task for task in state.tasks.values() if task.code == 0]
         if any(task.end.left or task.exit.child for task in tasks) or may_be_behind(tasks):
             return True
-        if without_contact(state) or any(task.attempt for task in tasks):
+        has_timeout = "timeout" in self._shell_text()[1]
+        if has_timeout or without_contact(state) or any(task.attempt for task in tasks):
             return True
         logs = _Logs(self._folder, state.tasks)
         texts = (logs.read(task.name).raw.lower() for task in tasks)
@@ -253,6 +255,9 @@ class FailureAnalyzer:
 
         verdict = analyze(failure, logs.read)
         cause = verdict.cause
+        if cause.code is Code.KERAS_2_CODE and not self._may_use_keras(logs.read(cause.task).raw):
+            cause = cause._replace(code=Code.EXCEPTION_RAISED)
+            return replace(verdict, kind=Kind.EXCEPTION, cause=cause)
         if cause.code in _KERAS_CODES and self._spec.program.keras is not None:
             cause = cause._replace(version=str(self._spec.program.keras))
         elif cause.code is Code.ARGUMENTS_REFUSED and self._spec.origin is not None:
@@ -270,6 +275,11 @@ class FailureAnalyzer:
         elif verdict.kind is Kind.CLUSTER_MISMATCH and not cause.path:
             cause = cause._replace(path=self.find_tf_config_line()[0])
         return replace(verdict, cause=cause)
+
+    def _may_use_keras(self, log: bytes) -> bool:
+        """Whether a class may be Keras's: other libraries, and users, have classes of that name."""
+        said = [log.decode("utf-8", "replace"), *(text for _, text in self._scripts())]
+        return len(said) == 1 or any(map(_OF_KERAS.search, said))
 
     def _with_missing_file(self, verdict: Verdict, failure: Failure) -> Verdict:
         """Return a verdict on an exception; if it misses a file, with where that is, or is not."""

@@ -46,6 +46,8 @@ _UNREACHED = re.compile(
     r"(?i)connect(?:ion)? (?:refused|failed|timed out)|unreachable|unavailable"
     r"|(?:failed|not|unable to) connect"
 )
+_OF_TRAINING = re.compile(r"errors_impl|/job:|NCCL|[Cc]ollective|[Cc]oordination")
+"""What is in an error of TensorFlow's own connections between tasks."""
 _WAITING = re.compile(r"Waiting for \d+/(\d+) tasks to connect")
 _JOB_KINDS = {
     Kind.PORT_TAKEN: (Code.PORT_TAKEN, Code.PORT_HELD_BY_JOB, Code.PORT_NAME_TAKEN),
@@ -373,11 +375,12 @@ class _Analysis:
         """Return the verdict, with the tasks that have failed of it or like it."""
         if root.cause.code in _NO_SINGLE_TASK:
             return self._disagreement(root)
-        if root.is_echo and len(self._failure.tasks) == 1:  # it has no peers to lose
-            log = self._log(root.task)
-            if log.message is not None:
-                cause = exception_cause(self._failure.tasks[root.task], log)
-                root = replace(root, kind=Kind.EXCEPTION, cause=cause)
+        log, is_alone = self._log(root.task), len(self._failure.tasks) == 1  # it has no peers
+        said = "" if log.message is None else f"{log.message.type} {log.text}"
+        # A lost connection may be one to another server, such as a database.
+        if root.is_echo and said and (is_alone or not _OF_TRAINING.search(said)):
+            cause = exception_cause(self._failure.tasks[root.task], log)
+            root = replace(root, kind=Kind.EXCEPTION if is_alone else root.kind, cause=cause)
         failed = list(self._found)
         # Tasks that distrun stopped too late: the same error, or echoes.
         for task in (each for each in self._ended if each.stopped_by_us and each.code):

@@ -37,9 +37,10 @@ _ABORTS = (
     *("Check failed", "terminate called", "libc++abi: terminating", "pure virtual method"),
     *("what():", "Assertion `"),
 )
-_ERROR = re.compile(
+ERROR = re.compile(
     r"^\s*(?:[\w.]+(?:Error|Exception)|ERROR|FATAL|CRITICAL|[Ee]rror|[Ff]atal)\b ?[:(]"
     r"|: (?:fatal )?error: |^Error (?:in|executing|locating|while|instantiating) "
+    r"|Could not override '|^In '\S+': Could not find '|MissingMandatoryValue: "  # Hydra's
     r"|\bcommand not found$|: not found$|\| (?:ERROR|CRITICAL) +\||\b(?:ERROR|CRITICAL)\b[ :\]-]"
 )
 OF_CHILD = re.compile(
@@ -93,7 +94,11 @@ _MOST_LATER_LINES_EXIT_1 = 25
 """Python exits 1 after a traceback: the lines after it may then be a long message."""
 _MOST_LINES_AT_EXIT = 400
 """What handlers at exit print, a summary for example; none of it names a step or an epoch."""
-_COUNTED = re.compile(r"(?i)\b(?:step|epoch|iter(?:ation)?|batch)\b\W{1,3}\d|\d/\d+ \[")
+STEPS = re.compile(
+    r"(?i)(?<![a-z])(?:step|epoch|iter(?:ation)?|batch|trial|fold|episode|round)\b\W{1,9}\d"
+    r"|\d/\d+\]? ?\[|\depoch\b|^\s{0,3}\[\d+, +\d+\]|\d\w{0,9} \[\d\d:\d"
+)
+"""What a program prints that goes on: more forms than are read as progress."""
 _MOST_TRACEBACKS = 50
 """Only the last ones are analyzed: a log may have thousands, and they are compared in pairs."""
 _MOST_LINES = 5000
@@ -206,7 +211,7 @@ class LogAnalysis:
 
     def takes_no_step_after(self, index: int) -> bool:
         """Whether no line after this one names a step or an epoch."""
-        return not any(map(_COUNTED.search, self.lines[index + 1 :]))
+        return not any(map(STEPS.search, self.lines[index + 1 :]))
 
     @cached_property
     def _tracebacks(self) -> list[Traceback]:
@@ -381,6 +386,8 @@ class LogAnalysis:
         while link is not None:
             is_before = self.crash is not None and self.crash > link.exception
             stop = min(link.stop, self.crash or 0) if is_before else link.stop
+            if "sub-exception" in self.lines[link.exception]:  # those of the first one
+                stop = link.message.index
             own = self._own_frames(range(link.first, stop))
             if own:
                 # TensorFlow's message ends with the call that built the graph: an earlier one.
@@ -462,7 +469,7 @@ class LogAnalysis:
         """Return the last line near the end that says that it is an error, else the last line."""
         last = self.last_line()
         for index in range(last or 0, max(-1, (last or 0) - _LAST_LINES), -1):
-            if _ERROR.search(self.lines[index]) and not LOGGED.match(self.lines[index]):
+            if ERROR.search(self.lines[index]) and not LOGGED.match(self.lines[index]):
                 return index
         return last
 

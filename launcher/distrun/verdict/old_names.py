@@ -41,15 +41,20 @@ SUCCESSORS = {
     "np_utils": "keras.utils, as in keras.utils.to_categorical",
     "export_saved_model": "tf.saved_model.save",
     "load_from_saved_model": "tf.saved_model.load",
+    "generic_utils": "keras.utils",
+    "CuDNNLSTM": "keras.layers.LSTM, which uses cuDNN where it can",
+    "CuDNNGRU": "keras.layers.GRU, which uses cuDNN where it can",
     "multi_gpu_model": "tf.distribute.MirroredStrategy",
     "ImageDataGenerator": "tensorflow.keras.preprocessing.image, which still has it",
 }
 """Names that TensorFlow 2 once had, and what stands in their place."""
 _LAYER_MODULES = (
-    "advanced_activations|convolutional|core|embeddings|merge|normalization|pooling|recurrent"
+    "advanced_activations|convolutional|core|embeddings|merge|noise|normalization|pooling|recurrent"
+    "|wrappers"
 )
 OLD_MODULES = (
-    rf"No module named '[\w.]*\bkeras\.(?:wrappers\.scikit_learn|layers\.(?:{_LAYER_MODULES}))\b"
+    r"No module named '[\w.]*\bkeras\.(?:wrappers\.scikit_learn|engine|utils\.(?:np|generic)_utils"
+    rf"|layers\.(?:{_LAYER_MODULES}))\b"
 )
 SUCCESSORS_IN_KERAS = {
     "predict_classes": "np.argmax(model.predict(x), axis=-1)",
@@ -58,6 +63,7 @@ SUCCESSORS_IN_KERAS = {
     "get_weights": "[each.numpy() for each in optimizer.variables]",
     "set_weights": "assign() of each of optimizer.variables",
     "experimental": "tf.keras.mixed_precision.Policy and set_global_policy",
+    "engine": "keras.layers and keras.models",
     "scikit_learn": "the package scikeras (scikeras.wrappers)",
     **dict.fromkeys(_LAYER_MODULES.split("|"), "keras.layers, which has all layers"),
 }

@@ -155,7 +155,7 @@ _OLD_CODE = (
              r"'LossScaleOptimizer' object has no attribute 'get_(?:un)?scaled_\w+'",
              r"`keras\.optimizers\.legacy` is not supported in Keras 3",
              r"Argument\(s\) not recognized: \{'lr'",
-             r"fit\(\) got an unexpected keyword argument '(?:workers|use_multipro|max_queue_size)",
+             r"(?:: |TensorFlowTrainer\.)fit\(\) got an unexpected .{1,16} '(?:work|use_m|max_q)",
              r"arguments passed to \w+: \{'(?:input_length|weights|batch_input_shape|autocast)'",
              r"add_weight\(\) got multiple values for argument 'shape'|Received: add_weight\('",
              r"[Ff]ile(?:name|path)\b.{0,99} must end in `\.(?:weights\.h5|keras)`",
@@ -269,6 +269,9 @@ _SETUP = (
              r".*\(see --help\)$",
              r".*--help' for help\.?$",  # click
              r".*Flags parsing error.*",  # absl
+         ),
+         patterns=(
+             r"^Could not override '|^In '\S+': Could not find '|MissingMandatoryValue: ",  # Hydra
          )),
 )
 """Mistakes in how a cluster is set up, and in what is installed."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.strategies import Role, Scope
-from distrun.verdict.log_analysis import LogAnalysis
+from distrun.verdict.log_analysis import ERROR, STEPS, LogAnalysis
 from distrun.verdict.model import Evidence, Kind, Verdict
 from distrun.verdict.task_failures import CRASH_SIGNALS, OF_SIGNAL, child_in, exception_cause
 
@@ -47,11 +47,6 @@ _NO_DATA = re.compile(
 _SOME_DATA = re.compile(
     rf"(?i)(?<![\d.,])[1-9][\d,]{{0,15}} (?:{_OF_DATA}|(?:training )?batches\b)"
 )
-_STEPS = re.compile(
-    r"(?i)(?<![a-z])(?:step|epoch|iter(?:ation)?|batch|trial|fold|episode|round)\b\W{1,9}\d"
-    r"|\d/\d+\]? ?\[|\depoch\b|^\s{0,3}\[\d+, +\d+\]|\d\w{0,9} \[\d\d:\d"
-)
-"""What a program prints that goes on: more forms than are read as progress."""
 _EPOCH_BEGINS = re.compile(r"Epoch \d+/\d+\s*$")
 """Keras prints it also without any data."""
 _METRIC = re.compile(r"(?i)(?:loss|acc|accuracy)\b\W{1,4}\d")
@@ -70,6 +65,10 @@ _TRAP = re.compile(r"trap\b.*\bexit\b.*\bEXIT\b|wait$")
 """Commands after which the code of another one is lost; `wait` alone exits 0."""
 _WARNED = re.compile(r"\bWARN(?:ING)?\b|W\d{4} [\d:. ]+\S+\.py:\d+\]")
 _HIDES = re.compile(rf"(?<!>)\||{_IGNORES.pattern}")
+_TIMEOUT = re.compile(
+    r"(?m)^[^#\n]*\btimeout (?:-[ks] ?\S+ |-\S+ ){0,4}(\d{1,9}(?:\.\d{1,9})?)([smhd]?) [^;&|\n]*py"
+)
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _STOPS_AT_ERROR = re.compile(r"\bset -\w*e|^#!.* -\w*e")
 _SEVERAL = re.compile(r";|&(?!>|\d)")
 _MODULE = re.compile(r'\s+File "(?:[^"]*/)?([^"/]+)", line \d+, in <module>$')
@@ -105,6 +104,7 @@ def success_verdict(
         *_left_at_work(done),
         *_crashed_children(done, log_of, shell_text[1] + text),
         *_hidden_exceptions(done, log_of, shell_text, scripts),
+        *_timed_out(done, shell_text),
         *_left_behind(state, done, log_of),
         *_without_contact(state),
         *_uneven_starts(state, log_of),
@@ -139,7 +139,7 @@ def _crashed_children(
         cause = Cause(Code.CHILD_CRASHED, task=task.name)
         if child is not None and (child.signal in CRASH_SIGNALS or child.within):
             yield cause._replace(signal=child.signal), ()
-        elif printed is not None and not _goes_on(log.lines[printed[0] + 1 :]):
+        elif printed is not None and log.takes_no_step_after(printed[0]):
             found, line = child_in(printed[1][0]), printed[1].string
             # A program may end its own processes, or start others in their place; a bare exit code
             # is one of its processes only if its text is known, and has none end.
@@ -180,6 +180,16 @@ def _hidden_exceptions(
         yield cause, (log.evidence(message.index),)
 
 
+def _timed_out(done: list[TaskState], shell_text: tuple[str, str]) -> Iterator[Found]:
+    """Find tasks that lived until `timeout` ends their program, and as long as it takes to exit."""
+    limit = _TIMEOUT.search(shell_text[1])
+    seconds = float(limit[1]) * _UNITS[limit[2]] if limit is not None else float("inf")
+    for task in done:
+        if seconds <= (task.exit.lived or 0.0) <= 1.05 * seconds + 2:
+            cause = Cause(Code.TIMEOUT_HIDDEN, task=task.name, seconds=seconds)
+            yield cause._replace(path=_hider(*shell_text)), ()
+
+
 def _stopped_short(
     done: list[TaskState], read_log: Callable[[str], LogTail], named: Collection[str]
 ) -> Iterator[Found]:
@@ -191,12 +201,15 @@ def _stopped_short(
             continue
         log = LogAnalysis(read_log(task.name), 1, task.name)  # as if it had failed of the error
         raised = log.raised if reached else None
+        error = log.find_last(ERROR) if reached and log.raised is None else None
         if raised is not None and not raised.is_ignored and raised.message.type not in _EXITS:
             at: int | None = raised.message.index
             cause = exception_cause(task, log)._replace(code=Code.EXCEPTION_HIDDEN)
         else:
             code = Code.DATA_EXHAUSTED if reached else Code.DATA_MISSING
             at, cause = _want_of_data(log, own), Cause(code, task=task.name)
+            if at is None and error is not None:
+                at, cause = error[0], cause._replace(code=Code.EXCEPTION_HIDDEN)
             cause = cause if at is None else cause._replace(text=log.quote(at))
         if at is not None and (not reached or _ends_at(log.lines, at)):
             yield cause._replace(expected=reached), (log.evidence(at),)
@@ -210,16 +223,12 @@ def _want_of_data(log: LogAnalysis, own: Mapping[str, str]) -> int | None:
     if "EPOCHS" in own:
         found = log.find_last(_RAN_OUT)
         others = (line for line in lines if not _EPOCH_BEGINS.match(line))
-        has_trained = any(_STEPS.search(line) or _METRIC.search(line) for line in others)
+        has_trained = any(STEPS.search(line) or _METRIC.search(line) for line in others)
     else:
         found = log.find_last(_NO_DATA)
         has_trained = bool(own) or any(map(_SOME_DATA.search, lines))
-        has_trained = has_trained or (found is not None and _goes_on(lines[found[0] + 1 :]))
+        has_trained = has_trained or not (found is None or log.takes_no_step_after(found[0]))
     return None if found is None or has_trained else found[0]
-
-
-def _goes_on(lines: Iterable[str]) -> bool:
-    return any(map(_STEPS.search, lines))
 
 
 def _ends_at(lines: list[str], at: int) -> bool:
@@ -227,7 +236,7 @@ def _ends_at(lines: list[str], at: int) -> bool:
 
     A program whose log shows no step reports them in another way: the log does not show when.
     """
-    last = next((i for i in range(len(lines) - 1, -1, -1) if _STEPS.search(lines[i])), None)
+    last = next((i for i in range(len(lines) - 1, -1, -1) if STEPS.search(lines[i])), None)
     if last is None or last > at:
         return False
     return not any(map(_STOPPED_EARLY.search, lines[max(0, last - _LINES_OF_STOP) :]))

@@ -28,6 +28,7 @@ _PORT = re.compile(r"(?<!\d)\d{4,5}(?!\d)")
 _NUMBER = re.compile(r"(?<!\d)\d{2,5}(?!\d)")
 _PORTS_TAKEN = (Code.PORT_IN_USE, Code.OWN_PORT_IN_USE, Code.SOME_PORT_IN_USE, Code.PORT_NOT_BOUND)
 _TENSORFLOW_ERROR = "errors_impl."
+_OF_COMMAND = "returned non-zero exit status"
 _MISSING = re.compile(
     r"find any matching files for|No such file or directory|(?:NotFoundError|FileNotFoundError):"
 )
@@ -216,6 +217,9 @@ def failure_in_log(task: TaskState, log: LogAnalysis) -> TaskFailure | None:
         cause = Cause(Code.INTERRUPTED, task=task.name, name=log.place)
         return TaskFailure(Kind.KILLED, cause, evidence)
     cause = exception_cause(task, log)
+    above = log.raised.first - 1 if log.raised and not log.raised.linked else -1
+    if _OF_COMMAND in cause.text and above >= 0 and log.takes_no_step_after(above - 1):
+        evidence = (log.evidence(above), *evidence)  # the last words of that command
     peers = _peers(log.text, task.name) if _TENSORFLOW_ERROR in message.type else ()
     return TaskFailure(Kind.EXCEPTION, cause, evidence, peers=peers)
 

@@ -282,12 +282,6 @@ def _advice_on_limit(cause: Cause) -> str | None:
     return advice_on_error(cause.errno) or next(filter(None, within), None)
 
 
-def _process_exit(cause: Cause) -> str:
-    if cause.signal:
-        return f"was killed by {signal_name(cause.signal)}"
-    return f"exited with {cause.status}"
-
-
 def _ssh(cause: Cause) -> str:
     """The last words of ssh in parentheses, and how it ended."""
     said = _if(cause.text, f"{cause.text}, ")
@@ -497,7 +491,6 @@ _NAMED: dict[str, Callable[[Cause], Any]] = {
     "move_logs": _move_logs,
     "place": _place,
     "port_on_host": _port,
-    "process_exit": _process_exit,
     "quote": _quote,
     "said": lambda c: _if(c.text, f": {c.text}"),
     "shared": _shared_connection,
@@ -768,7 +761,7 @@ TEXTS: dict[Code, Words] = {
     ),
     Code.SUPERVISOR_FAILED: """distrun's supervisor failed, which is a defect in distrun: {text};
         its traceback is in {path}""",
-    Code.AGENT_EXITED: lambda c: f"its agent {_process_exit(c)}{_if(c.text, f' ({c.text})')}",
+    Code.AGENT_EXITED: lambda c: f"its agent {_exit(c)}{_if(c.text, f' ({c.text})')}",
     Code.AGENT_SHUT_DOWN: "its agent ended",
     Code.AGENT_NOT_NEEDED: "it is no longer needed",
     Code.AGENT_GONE: """its agent is gone{because}: the host was restarted, or could not be reached
@@ -777,7 +770,7 @@ TEXTS: dict[Code, Words] = {
         "it cannot be reached, and its tasks continue (timeouts.link: off): end them there"
         + _if(c.pid, f"; its agent said that it has the process id {c.pid}")
     ),
-    Code.SSH_ENDED: lambda c: f"ssh: {c.text}" if c.text else f"ssh {_process_exit(c)}",
+    Code.SSH_ENDED: lambda c: f"ssh: {c.text}" if c.text else f"ssh {_exit(c)}",
     Code.NOT_ANSWERED: "no answer",
     Code.SSH_NOT_ENDED: "ssh does not end",
     Code.HEARTBEAT_MISSING: "no sign of life",
@@ -793,7 +786,7 @@ TEXTS: dict[Code, Words] = {
     Code.SLURM_JOB_ENDED: """Slurm's job {name} has ended ({text}) before its record has an end;
         what it printed: {path}""",
     Code.SRUN_NOT_STARTED: "srun cannot be started: {error}",
-    Code.SRUN_FAILED: "srun {process_exit}{said}",
+    Code.SRUN_FAILED: "srun {exit}{said}",
     Code.SRUN_TIMED_OUT: "srun has not started a step there in time{said}",
     Code.POD_NOT_CREATED: "Kubernetes creates no pod: {text}",
     Code.POD_UNSCHEDULABLE: "pod {name} is unschedulable: {text}",
@@ -806,7 +799,7 @@ TEXTS: dict[Code, Words] = {
     Code.POD_OUT_OF_MEMORY: "pod {name} needed more memory than it may have (OOMKilled)",
     Code.POD_ENDED: "pod {name} has ended{said}",
     Code.KUBECTL_NOT_STARTED: "kubectl cannot be started: {error}",
-    Code.KUBECTL_FAILED: "kubectl {process_exit}{said}",
+    Code.KUBECTL_FAILED: "kubectl {exit}{said}",
     Code.KUBECTL_ENDED: "the connection of kubectl ended{said}",
     Code.LOG_PART_MISSING: "a part of {path} is missing",
     Code.LOGS_TOO_SLOW: "their host sent them too slowly, or stopped sending them",
@@ -981,7 +974,10 @@ TEXTS: dict[Code, Words] = {
     Code.PREEMPTED: "{subject}was preempted: it {exit}",
     Code.CRASHED: "{subject}crashed: it {exit}{quote}",
     Code.SHELL_FAILED: "{subject}exited {status}, as a shell does if it cannot run a program",
-    Code.EXITED_BY_ITSELF: "{subject}exited {status} by itself",
+    Code.EXITED_BY_ITSELF: lambda c: (
+        f"{_subject(c)}exited {c.status} by itself"
+        + _if(c.status == 124, ", as `timeout` does if the time is over")
+    ),
     Code.EXITED_AFTER_EXCEPTION: """{subject}exited {status} by itself, after it had printed
         {text}{place}""",
     Code.EXITED_WHILE_NEEDED: "{subject}exited 0 while the others still needed it",
@@ -999,6 +995,8 @@ TEXTS: dict[Code, Words] = {
         f"{_if(not c.expected, 'although the log ends in an exception')}: {c.text}{_place(c)}"
         f"{_if(c.path, f'; its exit code is hidden at {c.path}')}"
     ),
+    Code.TIMEOUT_HIDDEN: """{task_names} exited 0 after the {seconds:g} s that `timeout` gives the
+        program; its exit code is hidden at {path}""",
     Code.EXCEPTION_ASIDE: """{task_names} exited 0 although an exception ended a thread, a child, or
         a function called at the exit: {text}{place}""",
     Code.LEFT_BEHIND: """{task_names} exited 0 at {text}, long before {name}, which reached
@@ -1388,8 +1386,9 @@ ADVICE: dict[Code, Words] = {
     ),
     Code.SHELL_FAILED: "check `program` in the spec, and the commands in the script",
     Code.EXITED_BY_ITSELF: "see what it printed last: {logs} -t {task}",
-    Code.EXITED_AFTER_EXCEPTION: """an exception that ends Python exits 1, so the program has caught
-        this one: see what it printed last: {logs} -t {task}""",
+    Code.EXITED_AFTER_EXCEPTION: """an exception that ends Python exits 1: the program has caught
+        this one, or what runs it (make, xargs) exits with a code of its own: see what was printed
+        last: {logs} -t {task}""",
     Code.EXITED_WHILE_NEEDED: lambda c: (
         f"{_lone_call(c.path)}every task must take part to the end: as many steps or batches for "
         "each worker, and servers that join()"
@@ -1406,6 +1405,7 @@ ADVICE: dict[Code, Words] = {
         f"{_if(c.path, _unhidden(c.path))}a program should not exit 0 after an exception: raise "
         "it again, or sys.exit(1)"
     ),
+    Code.TIMEOUT_HIDDEN: lambda c: f"{_unhidden(c.path)}or raise the limit",
     Code.EXCEPTION_ASIDE: """let the main thread check the `result()` of a future, or the exit code
         of a child, and call sys.exit(1)""",
     Code.LEFT_BEHIND: """every task must take part to the end; a handler of SIGTERM that saves

@@ -383,6 +383,7 @@ class Code(StrEnum):
     # tasks, text, name; path: what hides the exit code, expected: the step at which it gave up
     EXCEPTION_HIDDEN = "exception_hidden"
     EXCEPTION_ASIDE = "exception_aside"  # tasks, text, name
+    TIMEOUT_HIDDEN = "timeout_hidden"  # tasks, seconds, path: what hides the exit code
     # tasks; text: where it was then, name: the task that came furthest, expected: to where
     LEFT_BEHIND = "left_behind"
     PREEMPTED_SILENTLY = "preempted_silently"
