@@ -28,7 +28,6 @@ def find_warnings(spec: Spec) -> tuple[Problem, ...]:
         *made_or_told("program", lambda: check_executables(spec)),
         *made_or_told("program", lambda: check_values(spec)),
         *made_or_told("program", lambda: check_program(spec)),
-        *made_or_told("program.sync", lambda: _unsent_files(spec)),
     )
 
 
@@ -68,19 +67,6 @@ def _keras_problems(spec: Spec) -> list[Problem]:
         return []
     advice = cause_advice(missing) or ""
     return [Mark("program.keras").problem(cause_text(missing), advice)]
-
-
-def _unsent_files(spec: Spec) -> list[Problem]:
-    from distrun.agent.protocol import Cause, Code
-    from distrun.sync.unsent_files import find_unsent_reads
-    from distrun.words.causes import cause_advice
-
-    advice = cause_advice(Cause(Code.FILE_NOT_SENT)) or ""
-    what = "exists here, and the hosts are not sent it"
-    return [
-        Mark(each.script, each.line, each.column).problem(f"{each.name} {what}", advice)
-        for each in find_unsent_reads(spec)
-    ]
 
 
 def refuse_if(warnings: tuple[Problem, ...], *, strict: bool) -> tuple[Problem, ...]:

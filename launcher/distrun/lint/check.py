@@ -14,8 +14,9 @@ from distrun.spec.asked_interpreter import Answer, NoAnswerError, ask, environme
 from distrun.spec.model import BY_RUN
 from distrun.spec.problems import Mark, Problem
 from distrun.spec.target import Target, find_target
-from distrun.spec.tensorflow_versions import LEGACY_KERAS, is_keras_2
+from distrun.spec.tensorflow_versions import LEGACY_KERAS, VARIABLES, is_keras_2
 from distrun.spec.value_warnings import check_executables
+from distrun.sync.unsent_files import unsent_reads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -99,14 +100,13 @@ def _judge(spec: Spec, target: Target) -> list[Problem]:
             why = f"the Python {short_version(sys.version)} that runs distrun cannot parse it"
             unchecked.append(Mark(shown_path(file), line, column).unchecked(f"{why}: {text}"))
     if program.modules:
-        env = {**(os.environ if spec.local_host else {}), **environment(spec)}
+        env = {**os.environ, **environment(spec), **VARIABLES[spec.program.keras]}
         uses_keras_2 = is_keras_2(env.get(LEGACY_KERAS))
-        if spec.program.keras is not None:
-            uses_keras_2 = spec.program.keras == 2
         program.python, program.missing = target.python or sys.executable, frozenset(answer.missing)
         program.keras = None if uses_keras_2 else answer.keras
         trains = any(not role.role.is_custom for role in spec.roles)
-        found += check(program, spec, RULES if trains else PROGRAM_RULES)
+        rules = RULES if trains else PROGRAM_RULES
+        found += check(program, spec, (*rules, unsent_reads))
     return [*found, *unchecked]
 
 

@@ -5,21 +5,23 @@ from __future__ import annotations
 import ast
 import os
 import re
-import warnings
 from typing import TYPE_CHECKING
 
-from distrun.frozen import Frozen
-from distrun.spec.regular_file import read_regular_file
+from distrun.agent.protocol import Cause, Code
+from distrun.spec.model import ProgramKind
 from distrun.sync.file_selection import select_files
+from distrun.words.causes import cause_advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from distrun.lint.module import Use
+    from distrun.lint.program import Program
     from distrun.spec.model import Spec
+    from distrun.spec.problems import Problem
 
 _READS = re.compile(r"open$|read|load|genfromtxt|TFRecordDataset|TextLineDataset|CsvDataset")
 """The names of functions that read the file that is their first argument."""
-_MOST_SCRIPT_BYTES = 1 << 20
 _MISSING = re.compile(
     r"No such file or directory: '(?P<python>[^']+)'|name = '(?P<h5py>[^']+)', errno = 2|"
     r"NotFoundError: .*?(?P<tensorflow>[^\s:;]+); No such file or directory"
@@ -27,23 +29,25 @@ _MISSING = re.compile(
 """How Python, h5py and TensorFlow say which file is missing."""
 
 
-class UnsentRead(Frozen):
-    """Where a script reads a file that is not sent."""
-
-    script: str
-    line: int
-    column: int
-    name: str
-
-
-def find_unsent_reads(spec: Spec) -> list[UnsentRead]:
-    """Return the first place of each file that a script reads by its name and that is not sent."""
-    reads = {
-        name: UnsentRead(os.path.basename(script), *place, name)
-        for script in (spec.scripts if spec.sends_files else ())
-        for name, place in _reads(script)
-    }
-    return [reads[name] for name in _unsent(spec, reads)]
+def unsent_reads(program: Program, spec: Spec) -> Iterator[Problem]:
+    """Warn of each file that a script only reads, by its name, and that is not sent."""
+    if not spec.sends_files or spec.program.kind is not ProgramKind.SCRIPT:
+        return
+    first_reads: dict[str, Use] = {}
+    others: set[str] = set()
+    for use in program.modules["__main__"].uses:
+        call = use.node
+        if not isinstance(call, ast.Call):
+            continue
+        values = [each.value for each in call.args if isinstance(each, ast.Constant)]
+        names = [each for each in values if isinstance(each, str)]
+        if names and isinstance(call.args[0], ast.Constant) and _only_reads(call):
+            first_reads.setdefault(names.pop(0), use)
+        others.update(names)
+    for name in _unsent(spec, first_reads.keys() - others):
+        message = f"{name} exists here, and the hosts are not sent it"
+        advice = cause_advice(Cause(Code.FILE_NOT_SENT)) or ""
+        yield first_reads[name].mark.problem(message, advice)
 
 
 def missing_file(spec: Spec, error: str) -> str:
@@ -78,28 +82,6 @@ def _unsent(spec: Spec, names: Iterable[str]) -> Iterator[str]:
             selection = selection or select_files(spec)
             if not any(map(selection.has, here)):
                 yield name
-
-
-def _reads(script: str) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield the names of files that a script only reads, with line and column of each."""
-    source = read_regular_file(script, largest=_MOST_SCRIPT_BYTES) or b""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return  # other checks say so
-    found: dict[str, tuple[int, int]] = {}
-    others: set[str] = set()
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call):
-            continue
-        values = [each.value for each in node.args if isinstance(each, ast.Constant)]
-        names = [each for each in values if isinstance(each, str)]
-        if names and isinstance(node.args[0], ast.Constant) and _only_reads(node):
-            found.setdefault(names.pop(0), (node.lineno, node.col_offset + 1))
-        others.update(names)
-    yield from (each for each in found.items() if each[0] not in others)
 
 
 def _only_reads(call: ast.Call) -> bool:
