@@ -20,7 +20,7 @@ from distrun.spec.input_files import STDIN_NAME, decode, read_file
 from distrun.spec.machine import is_this_machine
 from distrun.spec.model import CLUSTERS, KUBERNETES, LONGEST_NAME, SLURM, job_name_problem
 from distrun.spec.problems import Mark, Problems, printable, quoted
-from distrun.spec.program import build_programs, check_readable, quoted_path
+from distrun.spec.program import ProgramReader, check_readable, quoted_path
 from distrun.spec.roles import (
     check_addresses,
     check_cluster,
@@ -90,14 +90,9 @@ class _Builder:
         chosen_ports = sum(one.count for one in with_ports if not one.addresses)
         if chosen_ports > 1 and document.get("hosts") not in CLUSTERS:
             check_host_addresses(document.get("hosts", ()), problems)
-        program, custom = build_programs(
-            document.get("program", _NO_PROGRAM),
-            custom_roles(self._cluster),
-            context,
-            problems,
-            runs_here=any(host.is_local for host in hosts or (model.HostSpec(),)),
-            runs_elsewhere=not all(host.is_local for host in hosts or ()),
-        )
+        where = hosts or (model.HostSpec(),)
+        reader = ProgramReader(document.get("program", _NO_PROGRAM), where, context, problems)
+        program, custom = reader.programs(custom_roles(self._cluster))
         check_variables(document, context, problems)
         roles = [replace(one, program=custom.get(one.role)) for one in self._roles]
         if strategy and not strategy.tf_config and all(each.role.is_custom for each in roles):
@@ -118,7 +113,7 @@ class _Builder:
             strategy=strategy.name,
             roles=tuple(roles),
             program=program,
-            hosts=hosts or (model.HostSpec(),),
+            hosts=where,
             ssh=self._ssh,
             workers=self._workers,
             success=success,

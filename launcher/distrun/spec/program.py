@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from distrun.spec.context import LoadContext
+    from distrun.spec.model import HostSpec
     from distrun.spec.schema import Section
     from distrun.strategies import Role
 
@@ -38,41 +39,22 @@ _OF_NO_FILE = re.compile(r"-[a-zA-Z]*[cm]")
 _IPYTHON = re.compile(rb"^[ \t]*[%!]|^get_ipython\(", re.MULTILINE)
 
 
-def build_programs(
-    section: Section,
-    roles: Mapping[Role, Section],
-    context: LoadContext,
-    problems: Problems,
-    *,
-    runs_here: bool,
-    runs_elsewhere: bool,
-) -> tuple[ProgramSpec, dict[Role, ProgramSpec]]:
-    """The program, and those of the custom `roles`, which share its folder and its files.
-
-    Anything that cannot be found becomes a problem, and its value is empty. If no task runs on this
-    machine and no files are sent, the paths are those of the hosts, and may be missing here.
-    """
-    may_be_missing = not runs_here and section.get("sync") == Sync.OFF.value
-    reader = _Reader(section, context, problems, may_be_missing, runs_elsewhere)
-    return reader.programs(roles)
-
-
 def _kind(section: Section) -> ProgramKind:
     return next((kind for kind in ProgramKind if section.has(kind.value)), ProgramKind.SCRIPT)
 
 
-class _Reader(Frozen):
-    """Reads the section `program`, and the scripts, modules and commands of others."""
+class ProgramReader(Frozen):
+    """Reads the section `program`. What cannot be found becomes a problem, and its value empty."""
 
     section: Section
+    hosts: tuple[HostSpec, ...]
     context: LoadContext
     problems: Problems
-    may_be_missing: bool
-    runs_elsewhere: bool
 
     def programs(
         self, roles: Mapping[Role, Section]
     ) -> tuple[ProgramSpec, dict[Role, ProgramSpec]]:
+        """The program, and those of the custom `roles`, which share its folder and its files."""
         section, context = self.section, self.context
         if _kind(section) is ProgramKind.COMMAND and section.has("python"):
             where, message = "program.python", "program.python is not used with command"
@@ -102,6 +84,12 @@ class _Reader(Frozen):
         }
         of_roles = {role: replace(each, **common) for role, (each, _) in custom.items()}
         return replace(main[0], **common), of_roles
+
+    @functools.cached_property
+    def may_be_missing(self) -> bool:
+        """Whether the paths are those of other hosts: no task runs here, and nothing is sent."""
+        is_elsewhere = not any(host.is_local for host in self.hosts)
+        return is_elsewhere and self.section.get("sync") == Sync.OFF.value
 
     @functools.cached_property
     def workdir(self) -> str:
@@ -228,7 +216,7 @@ class _Reader(Frozen):
             return written
         path = self.context.resolve(written)
         inside = os.path.normpath(os.path.join(self.workdir, written))
-        is_elsewhere = self.runs_elsewhere or os.path.exists(inside)
+        is_elsewhere = not all(host.is_local for host in self.hosts) or os.path.exists(inside)
         return written if path == inside or (is_elsewhere and not os.path.exists(path)) else path
 
 

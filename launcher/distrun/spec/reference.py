@@ -12,15 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def reference() -> Iterator[tuple[str, Key]]:
+def reference(mapping: MappingSchema = SPEC, prefix: str = "") -> Iterator[tuple[str, Key]]:
     """Every key and its path; the keys of a section follow the key that holds it.
 
     A path is dotted, with `[]` for the items of a list.
     """
-    yield from _keys(SPEC, "")
-
-
-def _keys(mapping: MappingSchema, prefix: str) -> Iterator[tuple[str, Key]]:
     for name, key in mapping.keys.items():
         path = prefix + name
         yield path, key
@@ -28,11 +24,11 @@ def _keys(mapping: MappingSchema, prefix: str) -> Iterator[tuple[str, Key]]:
         if mapping is CLUSTER or key.schema is ROLE_RESTART:
             continue
         for inner, inner_path in _mappings(key.schema, path):
-            yield from _keys(inner, f"{inner_path}.")
+            yield from reference(inner, f"{inner_path}.")
     if mapping is CLUSTER:
-        yield from _keys(ROLE, f"{prefix}<role>.")
+        yield from reference(ROLE, f"{prefix}<role>.")
         own = {name: key for name, key in CUSTOM_ROLE.keys.items() if name not in ROLE.keys}
-        yield from _keys(replace(CUSTOM_ROLE, keys=own), f"{prefix}<role of your own>.")
+        yield from reference(replace(CUSTOM_ROLE, keys=own), f"{prefix}<role of your own>.")
 
 
 def _mappings(schema: Schema, path: str) -> Iterator[tuple[MappingSchema, str]]:

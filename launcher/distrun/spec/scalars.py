@@ -150,9 +150,6 @@ class Choice(ScalarSchema, kw_only=True):
         problems.add_unknown(node.mark, f"unknown {noun} {quoted(node.text)}", guess, self.values)
         return FAILED
 
-    def value_of(self, text: str) -> Any:
-        return self.make(text)
-
     def own_schema(self) -> JsonSchema:
         return {"enum": list(self.values)}
 
@@ -211,9 +208,6 @@ class Duration(ScalarSchema, kw_only=True):
         problems.add(node.mark, wrong, hint)
         return FAILED
 
-    def value_of(self, text: str) -> float | None:
-        return None if text == units.OFF else units.parse_duration(text)
-
     def _hint(self, node: Scalar) -> str:
         if re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", node.text):
             return f"give it a unit: {node.text}s"
@@ -234,9 +228,6 @@ class Size(ScalarSchema, kw_only=True):
     """A size with a unit; reads as bytes, or None for `off`."""
 
     expected: str = "a size such as 100MB or 1GiB, or off"
-
-    def value_of(self, text: str) -> int | None:
-        return None if text == units.OFF else units.parse_size(text)
 
     def read_scalar(self, node: Scalar, path: str, problems: Problems) -> Any:
         if node.text == units.OFF:

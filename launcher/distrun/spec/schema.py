@@ -8,14 +8,12 @@ compound schemas; :mod:`.scalars` has those of single values.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from enum import Enum
+from typing import Any, Protocol
 
 from distrun.frozen import Frozen, field
 from distrun.spec.nodes import Mapping, Node, Scalar, Sequence, describe, flow_style
-from distrun.spec.problems import Mark, nearest, quoted
-
-if TYPE_CHECKING:
-    from distrun.spec.problems import Problems
+from distrun.spec.problems import Mark, Problems, nearest, quoted
 
 JsonSchema = dict[str, Any]
 
@@ -254,8 +252,8 @@ def key(
         return field(metadata=metadata)
     if default == {}:
         return field(default_factory=dict, metadata=metadata)
-    if isinstance(default, str) and hasattr(schema, "value_of"):
-        default = schema.value_of(default)
+    if isinstance(default, str) and not isinstance(default, Enum) and hasattr(schema, "own_schema"):
+        default = schema.read(Scalar(Mark(""), default), "", Problems())
     return field(default=default, metadata=metadata)
 
 
