@@ -9,15 +9,8 @@ import signal
 import click
 
 from distrun.agent.protocol import Cause, Code, StopJob
-from distrun.cli import console
+from distrun.cli import console, options
 from distrun.cli.launch import launch
-from distrun.cli.options import (
-    LaunchOptions,
-    WithProgramArguments,
-    name_option,
-    overrides_option,
-    spec_argument,
-)
 from distrun.errors import EXIT_KILLED, HostError, UsageError
 from distrun.job import queued_job, resumption
 from distrun.job.events import Result
@@ -32,12 +25,12 @@ from distrun.spec.loader import load, reload
 from distrun.spec.model import Spec
 
 
-@click.command("batch-run", cls=WithProgramArguments, hidden=True)
+@click.command("batch-run", cls=options.WithProgramArguments, hidden=True)
 @click.option("--job", "job_id", help="The job that was submitted.")
-@spec_argument(required=False)
+@options.spec_argument(required=False)
 @click.argument("args", nargs=-1)
-@name_option
-@overrides_option
+@options.name_option
+@options.overrides_option
 def command(
     job_id: str | None,
     spec_path: str | None,
@@ -86,7 +79,7 @@ def _run(folder: JobFolder, number: str) -> int:
         batch_job_in_pod.wait_for_admission(spec, folder.job_id)
     resumed = resumption.Resumption(folder=folder, former=state, changes=())
     asked = functools.partial(_stop_order, folder, number)
-    code = launch(spec, LaunchOptions(resumed=resumed, asked_to_stop=asked))
+    code = launch(spec, options.LaunchOptions(resumed=resumed, asked_to_stop=asked))
     if SUBMITTED not in os.environ and spec.slurm.requeue and _was_interrupted(folder.state()):
         _requeue(folder, spec, number)
     return code

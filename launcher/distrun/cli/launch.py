@@ -9,19 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrun.cli import console
-from distrun.cli.options import (
-    LaunchOptions,
-    WithProgramArguments,
-    all_output_option,
-    detach_option,
-    name_option,
-    no_preflight_option,
-    overrides_option,
-    spec_argument,
-    strict_option,
-    task_option,
-)
+from distrun.cli import console, options
 from distrun.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,13 +17,13 @@ if TYPE_CHECKING:
 
 _MAIN = "from distrun.cli.main import main; main()"
 _OPTIONS = (
-    detach_option,
-    name_option,
-    task_option,
-    all_output_option,
-    overrides_option,
-    strict_option,
-    no_preflight_option,
+    options.detach_option,
+    options.name_option,
+    options.task_option,
+    options.all_output_option,
+    options.overrides_option,
+    options.strict_option,
+    options.no_preflight_option,
     click.option(
         "--force",
         is_flag=True,
@@ -53,8 +41,8 @@ def launch_options(function: Callable[..., int]) -> Callable[..., int]:
     return function
 
 
-@click.command("launch", cls=WithProgramArguments)
-@spec_argument(required=False)
+@click.command("launch", cls=options.WithProgramArguments)
+@options.spec_argument(required=False)
 @click.argument("args", nargs=-1)
 @launch_options
 @click.option(
@@ -93,7 +81,7 @@ def command(
     from distrun.spec.loader import load
 
     spec = load(spec_path, overrides=overrides, extra_args=args, name=name, is_forced=how["force"])
-    return launch(spec, LaunchOptions(**how))
+    return launch(spec, options.LaunchOptions(**how))
 
 
 def _resume_lost() -> int:
@@ -123,7 +111,7 @@ def _resume_lost() -> int:
     return next((code for code in codes if code), 0)
 
 
-def launch(spec: Spec, options: LaunchOptions) -> int:
+def launch(spec: Spec, wanted: options.LaunchOptions) -> int:
     """Run a job, and return the exit code: the job's, or 0 if it was left running."""
     from distrun.cli.launched_job import LaunchedJob
     from distrun.cli.program_check import ProgramCheck, require_keras_2
@@ -132,11 +120,11 @@ def launch(spec: Spec, options: LaunchOptions) -> int:
     from distrun.spec.target import find_target
     from distrun.supervisor import tensorboard
 
-    strict = options.strict
+    strict = wanted.strict
     print_success(spec)
-    if options.tasks:
-        _check_tasks(spec, options.tasks)
-    if options.dry_run:
+    if wanted.tasks:
+        _check_tasks(spec, wanted.tasks)
+    if wanted.dry_run:
         from distrun.cli.guarded_command import run_guarded
         from distrun.cli.plan_view import show_plan
 
@@ -144,10 +132,10 @@ def launch(spec: Spec, options: LaunchOptions) -> int:
             return show_plan(spec, refuse_if(find_warnings(spec), strict=strict), as_json=False)
 
         return run_guarded(show)
-    if not options.no_preflight:
+    if not wanted.no_preflight:
         require_keras_2(spec)
     spec = replace(spec, strict=True) if strict else spec
-    is_new = options.resumed is None and not options.force
+    is_new = wanted.resumed is None and not wanted.force
     check = None
     with contextlib.ExitStack() as stack:
         if strict or (is_new and find_target(spec) is not None):  # others are hardly checked
@@ -156,7 +144,7 @@ def launch(spec: Spec, options: LaunchOptions) -> int:
         if check is not None:
             check.refuse(strict=strict)
         spec = tensorboard.without_missing(spec, console.print_message)
-        job = LaunchedJob(spec, options, manifest)
+        job = LaunchedJob(spec, wanted, manifest)
         if not strict:
             job.check_program(check)
         return job.run()

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import click
 
-from distrun.cli import console
-from distrun.cli.options import (
-    WithProgramArguments,
-    json_option,
-    name_option,
-    overrides_option,
-    spec_argument,
-    strict_option,
-)
+from distrun.cli import console, options
 from distrun.errors import UsageError
 
 
-@click.command("plan", cls=WithProgramArguments)
-@spec_argument()
+@click.command("plan", cls=options.WithProgramArguments)
+@options.spec_argument()
 @click.argument("args", nargs=-1)
-@name_option
-@overrides_option
-@strict_option
-@json_option
+@options.name_option
+@options.overrides_option
+@options.strict_option
+@options.json_option
 @click.option(
     "--env",
     "by_hand",

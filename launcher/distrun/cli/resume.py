@@ -6,18 +6,8 @@ from typing import Any
 
 import click
 
-from distrun.cli import console
+from distrun.cli import console, options
 from distrun.cli.launch import launch
-from distrun.cli.options import (
-    LaunchOptions,
-    all_output_option,
-    detach_option,
-    job_argument,
-    no_preflight_option,
-    overrides_option,
-    strict_option,
-    task_option,
-)
 from distrun.cli.transfer_bar import read_files
 from distrun.errors import UsageError
 from distrun.job import queued_job, resumption
@@ -26,12 +16,12 @@ from distrun.slurm import submission
 
 
 @click.command("resume")
-@job_argument()
-@detach_option
-@task_option
-@all_output_option
-@overrides_option
-@strict_option
+@options.job_argument()
+@options.detach_option
+@options.task_option
+@options.all_output_option
+@options.overrides_option
+@options.strict_option
 @click.option(
     "--assume-dead",
     "assumed_dead",
@@ -40,7 +30,7 @@ from distrun.slurm import submission
     help="Start without verifying that nothing of the job runs on HOST. If something does, two "
     "attempts of a task run at once. For a host that is off for good; may be repeated.",
 )
-@no_preflight_option
+@options.no_preflight_option
 def command(
     job: str | None, overrides: tuple[str, ...], assumed_dead: tuple[str, ...], **how: Any
 ) -> int:
@@ -73,7 +63,7 @@ def command(
     )
     for host in assumed_dead:
         console.print_message(f"warning: it is not verified that nothing of the job runs on {host}")
-    return launch(spec, LaunchOptions(resumed=resumed, **how))
+    return launch(spec, options.LaunchOptions(resumed=resumed, **how))
 
 
 def _queue_again(

@@ -7,20 +7,8 @@ import sys
 
 import click
 
-from distrun.cli import console
-from distrun.cli.options import (
-    WithProgramArguments,
-    name_option,
-    overrides_option,
-    spec_argument,
-    strict_option,
-)
-from distrun.cli.spec_warnings import (
-    find_warnings,
-    print_success,
-    print_warnings,
-    refuse_if,
-)
+from distrun.cli import console, options
+from distrun.cli.spec_warnings import find_warnings, print_success, print_warnings, refuse_if
 from distrun.cli.transfer_bar import read_files
 from distrun.errors import HostError
 from distrun.frozen import replace
@@ -35,12 +23,12 @@ from distrun.words.formats import format_duration
 from distrun.words.queue import queue_text
 
 
-@click.command("submit", cls=WithProgramArguments)
-@spec_argument()
+@click.command("submit", cls=options.WithProgramArguments)
+@options.spec_argument()
 @click.argument("args", nargs=-1)
-@name_option
-@overrides_option
-@strict_option
+@options.name_option
+@options.overrides_option
+@options.strict_option
 @click.option("--dry-run", is_flag=True, help="Print what is submitted; submit nothing.")
 def command(
     spec_path: str,

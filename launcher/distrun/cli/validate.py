@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from distrun.cli import console
+from distrun.cli import console, spec_warnings
 from distrun.cli.options import overrides_option, spec_argument, strict_option
 from distrun.words.formats import format_count
 
@@ -23,21 +23,14 @@ def command(spec_path: str, overrides: tuple[str, ...], strict: bool) -> int:
       distrun validate job.yaml
     """
     from distrun.cli.gpu_warnings import find_gpu_warnings
-    from distrun.cli.spec_warnings import (
-        find_warnings,
-        made_or_told,
-        print_success,
-        print_warnings,
-        refuse_if,
-    )
     from distrun.spec.loader import load
 
     spec = load(spec_path, overrides=overrides)
-    print_success(spec)
+    spec_warnings.print_success(spec)
     shown = "<stdin>" if spec_path == "-" else spec_path
-    gpu_warnings = made_or_told(shown, lambda: find_gpu_warnings(spec, shown))
-    warnings = (*gpu_warnings, *find_warnings(spec))
-    print_warnings(refuse_if(warnings, strict=strict))
+    of_gpus = spec_warnings.made_or_told(shown, lambda: find_gpu_warnings(spec, shown))
+    warnings = (*of_gpus, *spec_warnings.find_warnings(spec))
+    spec_warnings.print_warnings(spec_warnings.refuse_if(warnings, strict=strict))
     tasks = sum(role.count for role in spec.roles)
     console.print_message(f"{spec_path} is valid: {spec.strategy}, {format_count(tasks, 'task')}")
     return 0
