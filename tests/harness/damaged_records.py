@@ -103,9 +103,8 @@ class Record:
         """What `events` shows of an event, without its time; empty if that depends on others."""
         event = _decode_line(line)
         assert event is not None
-        formatter = EventFormatter()
-        text = formatter.line(event) or ""
-        return text[formatter.indent :]
+        lines = EventFormatter().lines(event)
+        return lines[0][0][lines[0][1] :] if lines else ""
 
     def places(self) -> Iterator[tuple[int, tuple[str | int, ...]]]:
         """Every field of the first event of each kind, those within others too."""

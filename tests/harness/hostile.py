@@ -73,7 +73,6 @@ from distrun.sync.manifest import FileEntry, Manifest
 from distrun.words.events import EventFormatter
 from harness import odd_values
 from harness.odd_values import ODD
-from harness.values import not_none
 
 EVIL, GOOD = "evil", "good"
 HOSTS = (EVIL, GOOD, "h1", "h2", "sp1", "sp2", "sp3")
@@ -575,7 +574,7 @@ class World:
         fault = events.encode(events.HostFault(at=NOW, host=EVIL, cause=cause))
         decoded = _decode_line(json.dumps(fault).encode("ascii"))
         assert decoded is not None
-        line = not_none(EventFormatter().line(decoded))
+        ((line, _),) = EventFormatter().lines(decoded)
         assert line.isprintable()
         return False
 
@@ -623,8 +622,7 @@ class World:
         record = self.record
         formatter = EventFormatter()
         for event in record:
-            line = formatter.line(event)
-            assert line is None or line.isprintable()
+            assert all(line.isprintable() for line, _ in formatter.lines(event))
             json.dumps(output_json(event), allow_nan=False)
         log = TaskLog(
             self.evil_task,

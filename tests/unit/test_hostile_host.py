@@ -71,7 +71,8 @@ def test_an_odd_message_is_a_fault_of_its_host(world: World, change: dict[str, A
     assert not world.receive(EVIL, {**EXIT, "at": 1.7e9, **change})
     faults = world.of(events.HostFault)
     assert [fault.host for fault in faults] == [EVIL]
-    assert not_none(EventFormatter().line(faults[0])).count(f"{EVIL} cannot continue: ") == 1
+    ((line, _),) = EventFormatter().lines(faults[0])
+    assert line.count(f"{EVIL} cannot continue: ") == 1
     tasks = lifecycle.replay(world.record).tasks
     assert all(task.code is None and task.signal is None for task in tasks.values())
     # The other host goes on.

@@ -105,13 +105,13 @@ def _launch(spec: Spec, request: dict[str, Any]) -> dict[str, Any]:
     """
     if request["preflight"]:
         require_keras_2(spec)
-    check = ProgramCheck(spec)
-    with contextlib.ExitStack() as undo:
-        undo.callback(check.close)
+    with contextlib.closing(ProgramCheck(spec)) as check:
         if request["strict"] or not request["force"]:
             check.refuse(strict=request["strict"])
-        undo.pop_all()
-    spec = replace(spec, strict=spec.strict or request["strict"])
+        return _run(replace(spec, strict=spec.strict or request["strict"]), request, check)
+
+
+def _run(spec: Spec, request: dict[str, Any], check: ProgramCheck) -> dict[str, Any]:
     folder = JobStore.default().new_folder(spec.name)
     session = Session(
         folder, spec, Listener(), preflight=request["preflight"], manifest=read_files(spec)
@@ -132,8 +132,7 @@ def _launch(spec: Spec, request: dict[str, Any]) -> dict[str, Any]:
     for _ in session.run(has_started):
         pass
     started = has_started(session.state)
-    with contextlib.closing(check):
-        warnings = check.warnings_within(_CHECK_SECONDS)
+    warnings = check.warnings_within(_CHECK_SECONDS)
     if session.state.phase.is_final:
         session.close()
     else:

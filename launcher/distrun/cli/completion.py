@@ -100,6 +100,15 @@ def complete_tasks(incomplete: str, ctx: click.Context) -> list[CompletionItem[A
     return _matching(_tasks(job), incomplete)
 
 
+def complete_templates(incomplete: str) -> list[CompletionItem[Any]]:
+    """The templates of `init`, each with what it is for."""
+    from distrun.cli.init import describe
+    from distrun.spec.resources import templates
+
+    found = (CompletionItem(name, help=describe(path)) for name, path in templates().items())
+    return _matching(found, incomplete)
+
+
 def complete_specs(incomplete: str) -> list[CompletionItem[Any]]:
     """YAML files, and folders, which the shell completes itself."""
     folder, slash, begin = incomplete.rpartition("/")

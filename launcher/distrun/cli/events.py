@@ -14,7 +14,6 @@ import click
 from distrun.cli import console
 from distrun.cli.job_faults import find_job
 from distrun.cli.options import job_argument
-from distrun.spec.problems import printable
 
 if TYPE_CHECKING:
     from distrun.job.events import Event
@@ -62,14 +61,10 @@ def command(job: str | None, follow: bool, last: int | None, as_json: bool) -> i
     return 0
 
 
-_Lines = list[tuple[str, int]]
-"""An event's lines, each with the indent at which a terminal wraps it."""
-
-
-def _new_events(record: EventReader, formatter: EventFormatter | None) -> Iterator[_Lines]:
-    """Yield the events since the last call, as JSON without a formatter."""
-    from distrun.words.verdicts import LABEL_INDENT
-
+def _new_events(
+    record: EventReader, formatter: EventFormatter | None
+) -> Iterator[list[tuple[str, int]]]:
+    """Yield the lines of each event since the last call, as JSON without a formatter."""
     try:
         found = record.read_new()
     except FileNotFoundError:  # the job is not created yet, or never was
@@ -77,12 +72,8 @@ def _new_events(record: EventReader, formatter: EventFormatter | None) -> Iterat
     for event in found:
         if formatter is None:
             yield [(_as_json(event), 0)]
-            continue
-        text = formatter.line(event)
-        if text is not None:
-            indent = formatter.indent
-            details = [" " * indent + printable(line) for line in formatter.details]
-            yield [(text, indent), *((line, indent + LABEL_INDENT) for line in details)]
+        elif lines := formatter.lines(event):
+            yield lines
 
 
 def _as_json(event: Event) -> str:

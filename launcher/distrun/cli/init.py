@@ -6,13 +6,11 @@ import contextlib
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from distrun.cli import console
-from distrun.cli.options import output_option
+from distrun.cli.options import completion_of, output_option
 from distrun.cli.output_file import write_file
 from distrun.errors import UsageError
 from distrun.spec.problems import printable, suggestion
@@ -25,20 +23,8 @@ _START_HERE = (
 )
 
 
-def complete_template(
-    ctx: click.Context,  # noqa: ARG001 - click's signature
-    param: click.Parameter,  # noqa: ARG001
-    incomplete: str,
-) -> list[CompletionItem[Any]]:
-    return [
-        CompletionItem(name, help=describe(path))
-        for name, path in templates().items()
-        if name.startswith(incomplete)
-    ]
-
-
 @click.command("init")
-@click.argument("template", required=False, shell_complete=complete_template)
+@click.argument("template", required=False, shell_complete=completion_of("templates"))
 @output_option("The spec to write; - is stdout. Default: TEMPLATE.yaml.", dash=True)
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 @click.option("--list", "only_list", is_flag=True, help="List the templates, as without TEMPLATE.")

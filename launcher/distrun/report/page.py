@@ -233,11 +233,7 @@ class Report:
     def event_lines(self) -> tuple[list[str], int]:
         """Return the events in words, and how many are left out in the middle."""
         formatter = EventFormatter()
-        lines: list[str] = []
-        for event in self.history:
-            text = formatter.line(event)
-            if text is not None:
-                lines += [text, *(" " * formatter.indent + line for line in formatter.details)]
+        lines = [line for event in self.history for line, _ in formatter.lines(event)]
         if len(lines) <= _MOST_EVENTS:
             return lines, 0
         half = _MOST_EVENTS // 2

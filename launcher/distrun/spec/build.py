@@ -22,8 +22,8 @@ from distrun.spec.model import CLUSTERS, KUBERNETES, LONGEST_NAME, SLURM, job_na
 from distrun.spec.problems import Mark, Problems, printable, quoted
 from distrun.spec.program import ProgramReader, check_readable, quoted_path
 from distrun.spec.roles import (
+    ClusterChecker,
     check_addresses,
-    check_cluster,
     checked_restart,
     custom_roles,
     read_roles,
@@ -84,7 +84,9 @@ class _Builder:
         self._check_min_workers()
         has_cluster = strategy is not None and not document.is_wrong("cluster")
         if strategy and has_cluster:
-            check_cluster(document, self._roles, strategy, problems)
+            checker = ClusterChecker(document, self._roles, strategy, problems)
+            checker.check_roles()
+            checker.check_order()
         check_addresses(self._roles, hosts, problems)
         with_ports = [one for one in self._roles if strategy and one.has_ports(strategy)]
         chosen_ports = sum(one.count for one in with_ports if not one.addresses)

@@ -97,19 +97,9 @@ def custom_roles(cluster: Section) -> dict[Role, Section]:
     }
 
 
-def check_cluster(
-    document: Section, roles: tuple[RoleSpec, ...], strategy: Strategy, problems: Problems
-) -> None:
-    """Add a problem for each role that the strategy does not allow, and for those it lacks.
+class ClusterChecker:
+    """Checks the roles that have tasks, by what the strategy allows and by each other."""
 
-    Also for each `ready` and `after` by which a task could never start.
-    """
-    checker = _Checker(document, roles, strategy, problems)
-    checker.check_roles()
-    checker.check_order()
-
-
-class _Checker:
     def __init__(
         self, document: Section, roles: tuple[RoleSpec, ...], strategy: Strategy, problems: Problems
     ) -> None:
@@ -118,6 +108,7 @@ class _Checker:
         self._strategy, self._problems = strategy, problems
 
     def check_order(self) -> None:
+        """Add a problem for each `ready` and `after` by which a task could never start."""
         names = sorted(each.value for each in self._roles)
         known, has_cycle = {*names}, self._has_cycle()
         for one in self._roles.values():
@@ -158,6 +149,7 @@ class _Checker:
         return False
 
     def check_roles(self) -> None:
+        """Add a problem for each role that the strategy does not allow, and for those it lacks."""
         strategy, problems = self._strategy, self._problems
         unknown = "cluster" in problems.with_unknown
         if any(place.startswith("cluster.") for place in problems.keys):

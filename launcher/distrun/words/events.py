@@ -30,7 +30,7 @@ from distrun.words.formats import (
     format_time,
 )
 from distrun.words.progress import progress_words
-from distrun.words.verdicts import evidence_lines, steps_text
+from distrun.words.verdicts import LABEL_INDENT, evidence_lines, steps_text
 
 _NOTABLE_SECONDS = 1.0
 
@@ -42,30 +42,30 @@ class EventFormatter:
         self._first: float | None = None
         self._last = 0.0
         self._exits: dict[str, float] = {}
-        self.indent = 0
-        """The columns before the text in the last line."""
-        self.details: list[str] = []
-        """Further lines to show below the last line."""
 
-    def line(self, event: events.Event) -> str | None:
-        """Return the time, the time since the first event, and the text; None if not worth it."""
+    def lines(self, event: events.Event) -> list[tuple[str, int]]:
+        """Return the lines about an event, each with its indent; none if it is not worth any.
+
+        The first has the time, the time since the first event, and the text. A terminal wraps a
+        line with its indent.
+        """
         if self._first is None:
             self._first = event.at
         # Reports of other hosts come late, and clocks are set: times shown never go back.
         self._last = max(self._last, event.at)
         if isinstance(event, events.TaskExited):
             self._exits[event.task] = event.at
-        self.details = []
-        if isinstance(event, events.VerdictReached):
-            self.details = evidence_lines(event.verdict)
         text = self._late_end(event) if isinstance(event, events.TaskEnded) else event_text(event)
         if text is None:
-            return None
+            return []
         text = "; ".join(line.strip() for line in text.split("\n"))
         after = f"+{format_duration(self._last - self._first)}"
         when = f"{format_time(self._last)}  {after:>10}  "
-        self.indent = len(when)
-        return f"{when}{printable(text)}"
+        details = evidence_lines(event.verdict) if isinstance(event, events.VerdictReached) else []
+        return [
+            (f"{when}{printable(text)}", len(when)),
+            *((" " * len(when) + printable(line), len(when) + LABEL_INDENT) for line in details),
+        ]
 
     def _late_end(self, event: events.TaskEnded) -> str | None:
         """Return how long a task's last processes outlived it; None if less than a second."""
