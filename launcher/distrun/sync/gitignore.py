@@ -13,13 +13,12 @@ import functools
 import os
 import re
 import signal
-import stat
 import subprocess
 
 from distrun.errors import InvalidSpecError
 from distrun.frozen import Frozen, replace
 from distrun.spec.problems import printable
-from distrun.spec.regular_file import read_regular_file
+from distrun.spec.regular_file import open_regular_file
 from distrun.spec.units import format_bytes
 
 _NAME = b".gitignore"
@@ -138,10 +137,17 @@ class IgnoreRules(Frozen):
         """These rules and the patterns of a folder. Raises InvalidSpecError as :meth:`within`."""
         path = os.path.join(folder, _NAME)
         most = _MOST_BYTES - self.size
-        text = read_regular_file(path, largest=most, follow_link=False)
-        if text is None:
-            _refuse_large(path, most)
+        try:
+            with open_regular_file(path) as file:
+                text = file.read(most + 1)
+        except OSError:
             return self  # usually there is none; git, too, ignores a file that it cannot read
+        if len(text) > most:
+            raise InvalidSpecError(
+                f"program.sync: {printable(os.fsdecode(path))} is too large: the .gitignore files "
+                f"for a folder and those above it may have {format_bytes(_MOST_BYTES)} together",
+                hint="shorten it, or write sync: off where the hosts see the same files",
+            )
         levels = ((folder, _read_patterns(text, path)), *self.levels)
         return replace(self, levels=levels, size=self.size + len(text))
 
@@ -206,18 +212,6 @@ def _is_empty(folder: bytes) -> bool:
             return next(entries, None) is None
     except OSError:
         return False
-
-
-def _refuse_large(path: bytes, most: int) -> None:
-    """Raise InvalidSpecError if a file was not read because it has more than `most` bytes."""
-    with contextlib.suppress(OSError):
-        status = os.lstat(path)
-        if stat.S_ISREG(status.st_mode) and status.st_size > most:
-            raise InvalidSpecError(
-                f"program.sync: {printable(os.fsdecode(path))} is too large: the .gitignore files "
-                f"for a folder and those above it may have {format_bytes(_MOST_BYTES)} together",
-                hint="shorten it, or write sync: off where the hosts see the same files",
-            )
 
 
 def _folders_to(folder: bytes) -> list[bytes]:
