@@ -21,9 +21,7 @@ _HINT = "lower `gpus`, or the number of tasks"
 def find_gpu_warnings(spec: Spec, shown: str) -> tuple[Problem, ...]:
     """Return at most one warning. Runs nvidia-smi if the spec asks this machine for GPUs.
 
-    Args:
-        spec: the spec.
-        shown: its file, as messages name it.
+    `shown`: the spec's file, as messages name it.
     """
     host = spec.local_host
     if host is None:

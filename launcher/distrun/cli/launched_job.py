@@ -252,12 +252,8 @@ class ShownJob(Listener):
 class LaunchedJob(ShownJob):
     """Runs one job: passes its events to the view, and signals to its supervisor.
 
-    Args:
-        spec: the job's.
-        options: how it is launched.
-        manifest: the files that other hosts are sent.
-        check: the checks of the program, whose warnings are printed while the job starts and runs.
-            The job's end does not wait for them. None: they have been waited for.
+    `manifest`: the files that other hosts are sent. `check`: the checks of the program, whose
+    warnings are printed while the job runs; its end does not wait for them. None: they have ended.
     """
 
     def __init__(
