@@ -102,8 +102,7 @@ def complete_tasks(incomplete: str, ctx: click.Context) -> list[CompletionItem[A
 
 def complete_templates(incomplete: str) -> list[CompletionItem[Any]]:
     """The templates of `init`, each with what it is for."""
-    from distrun.cli.init import describe
-    from distrun.spec.resources import templates
+    from distrun.spec.resources import describe, templates
 
     found = (CompletionItem(name, help=describe(path)) for name, path in templates().items())
     return _matching(found, incomplete)

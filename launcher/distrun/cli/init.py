@@ -14,7 +14,7 @@ from distrun.cli.options import completion_of, output_option
 from distrun.cli.output_file import write_file
 from distrun.errors import UsageError
 from distrun.spec.problems import printable, suggestion
-from distrun.spec.resources import examples, templates
+from distrun.spec.resources import describe, examples, templates
 
 _START_HERE = (
     "start here, with your script: distrun init script",
@@ -67,8 +67,3 @@ def _write(files: dict[str, Path], *, force: bool) -> None:
     with contextlib.ExitStack() as written:
         for name, source in files.items():
             written.enter_context(write_file(name, replaces=force)).write(source.read_bytes())
-
-
-def describe(path: Path) -> str:
-    """A template's first comment line."""
-    return path.read_text("utf-8").partition("\n")[0].lstrip("# ")

@@ -24,5 +24,10 @@ def templates() -> dict[str, Path]:
     return {file.stem: file for file in sorted(_folder("templates").glob("*.yaml"))}
 
 
+def describe(template: Path) -> str:
+    """A template's first comment line."""
+    return template.read_text("utf-8").partition("\n")[0].lstrip("# ")
+
+
 def _folder(name: str) -> Path:
     return next((root / name for root in ROOTS if (root / name).is_dir()), ROOTS[0] / name)
