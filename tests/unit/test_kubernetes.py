@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from distrun.spec.model import Spec
 from distrun.supervisor.file_fetch import KeptFetch
 from distrun.words.causes import cause_advice
 from harness.values import not_none
+from harness.waiting import wait_until
 
 TEXT = """\
 strategy: multi_worker_mirrored
@@ -193,6 +195,36 @@ def test_a_kubectl_that_does_not_answer_is_not_blamed_for_its_end(answer: Path) 
     with pytest.raises(CauseError) as raised:
         kubectl.run(["kubectl"], seconds=0.2)
     assert raised.value.cause.text == "it had not answered within 0.2 s"
+
+
+SLOW = """#!/bin/sh
+cd '{folder}'
+case "$*" in
+*"create -o"*) echo >begun; until [ -e go ]; do sleep 0.05; done; echo >job ;;
+*delete*) rm job && echo >removed ;;
+esac
+"""
+
+
+def test_what_an_interrupted_submit_creates_is_removed(
+    spec: Spec, answer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API server may create it after Ctrl-C: what removes it waits for that."""
+    folder, communicate = answer.parent, subprocess.Popen.communicate
+    (folder / "bin/kubectl").write_text(SLOW.format(folder=folder))
+
+    def interrupted(process: Any, *given: Any, **options: Any) -> Any:
+        if "-o" not in process.args:
+            return communicate(process, *given, **options)
+        wait_until((folder / "begun").exists)
+        (folder / "go").touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", interrupted)
+    monkeypatch.setattr(kubectl, "READ_SECONDS", 60.0)
+    with pytest.raises(KeyboardInterrupt), submission._begun(spec, "x", print):
+        pass
+    assert (folder / "removed").exists()
 
 
 @pytest.fixture
@@ -378,23 +410,50 @@ def target(reason: str, message: str) -> list[Json]:
 ALIVE: Json = {"running": {}}
 
 
-def test_a_host_whose_pod_completed_gets_one_of_a_new_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def _keeper(job: Json, monkeypatch: pytest.MonkeyPatch, *, adopts: bool = True) -> keeper.Keeper:
+    monkeypatch.setattr(keeper, "Loop", mock.Mock())
+    settings = {"kubectl": [], "jobs": [job], "start": None, "adopts": adopts}
+    return keeper.Keeper(mock.Mock(), settings)
+
+
+STUCK = {"terminated": {"exitCode": 0}}
+"""The state of a container beside which another one runs."""
+
+
+@pytest.mark.parametrize(
+    ("succeeded", "others"), [(1, {}), (0, {"q": pod(STUCK, phase="Running", podIP="10.0.0.2")})]
+)
+def test_a_host_whose_pod_completed_gets_one_of_a_new_job(
+    succeeded: int, others: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Kubernetes replaces no such pod. The other host has its pod still."""
     created: list[Json] = []
 
     def run(command: list[str], given: str = "") -> str:
         created.extend([json.loads(given)] if given else [])
-        return json.dumps({"spec": {"parallelism": 2}, "status": {"succeeded": 1}})
+        return json.dumps({"spec": {"parallelism": 2}, "status": {"succeeded": succeeded}})
 
     monkeypatch.setattr(kubectl, "run", run)
-    monkeypatch.setattr(keeper, "Loop", mock.Mock())
     job = {"metadata": {"name": "j"}, "spec": {"parallelism": 2, "completions": 2}}
-    settings = {"kubectl": [], "jobs": [job], "start": None, "adopts": True}
-    kept = keeper.Keeper(mock.Mock(), settings)
-    kept._pods, kept._of_host = {"p": {"metadata": {"name": "p"}, "status": RUNNING}}, {"h1": "p"}
+    kept = _keeper(job, monkeypatch)
+    kept._pods = {"p": {"metadata": {"name": "p"}, "status": RUNNING}, **others}
+    kept._of_host = {"h1": "p"}
     kept._create_missing("", ["h2"])
     counts = {"parallelism": 1, "completions": 1}
     assert created == [{"metadata": {"name": "j-2"}, "spec": counts}]
+
+
+def test_a_kubectl_that_fails_is_not_called_again_for_each_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may take half a minute each time, for which a job could not end."""
+    run = mock.Mock(side_effect=CauseError(kubectl.failure(1, "")))
+    monkeypatch.setattr(kubectl, "run", run)
+    kept = _keeper({}, monkeypatch, adopts=False)
+    for _ in range(2):
+        with pytest.raises(CauseError):
+            kept._create(0.0)
+    run.assert_called_once()
 
 
 @pytest.mark.parametrize(

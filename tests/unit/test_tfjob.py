@@ -120,20 +120,50 @@ def test_what_a_cluster_has_beside_it_is_told_and_its_queue_is_kept() -> None:
     }  # fmt: skip
     claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "data"}}
     other = {"kind": "Values", "metadata": ["a"]}  # of another tool
-    spec, comments = converted(yaml.safe_dump_all([document, claim, other]))
+    listed = {"kind": "List", "items": [document, claim]}
+    spec, comments = converted(yaml.safe_dump_all([listed, other]))
     assert spec["kubernetes"]["queue"] == "team"
     pod = {"metadata": {"labels": {"a": "b"}}}
-    own = [{"resources": {"claims": [{"name": "c"}]}}]
+    own = [{"resources": resources}]  # as it is written, where more may be used than is asked for
     assert spec["kubernetes"]["pod"] == {**pod, "spec": {"containers": own}}
     at = "spec.tfReplicaSpecs."
     for path in (
         *("status", "metadata.uid", "metadata.annotations", "spec.suspend", f"{at}PS"),
         *(f"{at}Worker.template.spec.restartPolicy", f"{at}Worker.template.metadata.name"),
-        f"{at}Worker.template.spec.containers[tensorflow].resources.requests",
         *("PersistentVolumeClaim data", "Values None"),
     ):
         assert f"# {path}: " in comments
     assert "metadata.labels" not in comments.replace("template.metadata.labels", "")
+
+
+def test_roles_have_the_pods_of_their_own_templates() -> None:
+    """Merged in this order, those of the job and of the role are what is written."""
+    gpus: Json = {"resources": {"limits": {"nvidia.com/gpu": 1}}, "imagePullPolicy": "Always"}
+    roles = {
+        "Worker": replicas(2, **gpus),
+        "PS": replicas(image="cpu:1", imagePullPolicy="Always"),
+    }
+    for role in roles.values():
+        role["template"]["spec"] |= {"nodeSelector": {"zone": "a"}, "priorityClassName": "low"}
+    roles["PS"]["template"]["spec"]["nodeSelector"]["pool"] = "memory"
+    spec, comments = converted(tfjob(roles))
+    pull = [{"imagePullPolicy": "Always"}]
+    assert spec["kubernetes"] == {
+        "namespace": "team", "image": "i:1", "priority_class": "low",
+        "pod": {"spec": {"nodeSelector": {"zone": "a"}, "containers": pull}},
+    }  # fmt: skip
+    limits = {"image": "i:1", "resources": gpus["resources"]}
+    own = {"nodeSelector": {"pool": "memory"}, "containers": [{"image": "cpu:1"}]}
+    assert spec["cluster"] == {
+        "worker": {"count": 2, "pod": {"spec": {"containers": [limits]}}},
+        "ps": {"count": 1, "pod": {"spec": own}},
+    }
+    assert "template:" not in comments
+
+
+def test_yaml_is_read_as_kubectl_reads_it() -> None:
+    text = tfjob({"Worker": replicas(x="y")}).replace("x: y", "<<: {mode: 0644}")
+    assert converted(text)[0]["kubernetes"]["pod"] == {"spec": {"containers": [{"mode": 0o644}]}}
 
 
 def test_parameter_servers_without_a_chief_have_independent_workers_also_on_this_machine() -> None:
@@ -154,7 +184,6 @@ def test_the_entry_point_of_an_image_can_be_given() -> None:
 ALIASES = "a0: &a0 x\n" + "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)
 )
-OTHER_IMAGE = replicas(image="other")
 NO_COMMAND = replicas()
 del NO_COMMAND["template"]["spec"]["containers"][0]["command"]
 
@@ -162,18 +191,21 @@ del NO_COMMAND["template"]["spec"]["containers"][0]["command"]
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a: [", "no YAML"),
-        ("- &a [*a]\n", "no TFJob"),
-        (ALIASES, "with its aliases it has more than 100,000 values"),
-        ("kind: Job", "no TFJob"),
-        (tfjob({"Worker": replicas()}) + "---\n" + tfjob({"Worker": replicas()}), "2 TFJobs"),
+        ("a: [", "not valid YAML"),
+        ("- &a [*a]\n", "contains itself"),
+        (ALIASES, "aliases counted in full"),
+        ("kind: PyTorchJob\nmetadata: {name: a}", "no TFJob is in it: PyTorchJob a"),
+        ("kind: TFJob\nspec: {}\nspec: {}", "TFJOB:3:1: the key 'spec' is given twice"),
+        ("kind: TFJob\nname: {{ .Release.Name }}", "TFJOB:2:8: a key must be text"),
+        ("kind: TFJob\n---\nkind: TFJob\n", "2 TFJobs are in it: TFJob None, TFJob None"),
         (tfjob({"Worker": replicas()}, version="kubeflow.org/v2"), "apiVersion"),
         (tfjob({"Worker": replicas()}, enableDynamicWorker=True), "spec.enableDynamicWorker"),
         (tfjob({"Worker": replicas()}, runPolicy={"suspend": True}), "spec.runPolicy.suspend"),
         (tfjob({"Worker": replicas()}, runPolicy={"managedBy": "kueue"}), "managedBy"),
         (tfjob({"Boss": replicas()}), "spec.tfReplicaSpecs.Boss"),
         (tfjob({"Chief": replicas(), "Master": replicas()}), "a second chief"),
-        (tfjob({"Worker": replicas(), "Chief": OTHER_IMAGE}), "i:1, other"),
+        (tfjob({"Worker": replicas(), "Chief": replicas(workingDir="/")}), "different folders"),
+        (tfjob({"Worker": replicas(command="python t.py")}), "lists of words"),
         (tfjob({"Worker": NO_COMMAND}), "containers[tensorflow].command"),
         (tfjob({"Worker": replicas(name="main")}), "none has the name tensorflow"),
         (tfjob({"Worker": replicas(args=["$(NO)"], envFrom=[{}])}), "$(NO)"),

@@ -38,10 +38,15 @@ def command(tfjob: str, output: str, entry_point: str | None, force: bool) -> in
       distrun import tfjob.yaml --command "python /train.py" > job.yaml
     """
     shown = "standard input" if tfjob == "-" else printable(tfjob)
+    text = _read(tfjob)
     try:
-        spec = convert(_read(tfjob), _words(entry_point or ""))
+        spec = convert(text, _words(entry_point or ""), shown)
     except InvalidSpecError as error:
-        raise InvalidSpecError(f"{shown}: {error.message}", hint=error.hint) from None
+        template = "render the template first, for example by `helm template`"
+        hint = error.hint or (template if "{{" in text else None)
+        has_place = error.message.startswith(f"{shown}:")
+        message = error.message if has_place else f"{shown}: {error.message}"
+        raise InvalidSpecError(message, hint=hint) from None
     if output == "-":
         sys.stdout.write(spec)
         return 0

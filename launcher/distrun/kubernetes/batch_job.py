@@ -51,10 +51,10 @@ def words(batch: BatchJob) -> list[str]:
         raise MissingCommandError(cause=error.cause) from None
 
 
-def run(command: list[str], given: str = "") -> str:
+def run(command: list[str], given: str = "", **options: Any) -> str:
     """Return what a kubectl prints. Raises SchedulerError: it fails."""
     try:
-        return kubectl.run(command, given)
+        return kubectl.run(command, given, **options)
     except CauseError as error:
         raise SchedulerError(cause=error.cause) from None
 

@@ -90,6 +90,8 @@ class Keeper:
         self._watch: _Watch | None = None
         self._refusal: Cause | None = None
         """Why Kubernetes creates no pods, if it said so."""
+        self._failed_at = 0.0
+        """When it last created no Jobs."""
 
     def run(self) -> None:
         """Serve until the supervisor has gone, or SIGTERM; then delete the Jobs."""
@@ -125,7 +127,7 @@ class Keeper:
                 _reply(request, "gone", Cause(Code.POD_DELETED))
                 return
             if not self._is_created:
-                self._create()
+                self._create(wanted["asked"])
         except CauseError as error:
             _reply(request, "failed", error.cause)
             return
@@ -136,24 +138,27 @@ class Keeper:
             self._next_look.move(self._loop.now() + _EVENTS_SECONDS)
         self._requests.append(request)
 
-    def _create(self) -> None:
+    def _create(self, asked: float) -> None:
         """Create the Jobs; those of an earlier supervisor are removed first.
 
         Raises:
-            CauseError: that fails.
+            CauseError: that fails, or has failed since it was asked for.
         """
+        if self._refusal is not None and asked < self._failed_at:
+            raise CauseError(self._refusal)
         command = [*self._kubectl, "create", "-f", "-"]
         given = pods.as_list(self._manifests.values())
         try:
             kubectl.run(command, given)
         except CauseError as error:
             if "AlreadyExists" not in error.cause.text:
-                if len(self._jobs) > 1:  # some may have been created
+                self._refusal, self._failed_at = error.cause, time.monotonic()
+                if len(self._jobs) > 1 or error.cause.signal:  # some may have been created
                     self._remove()
                 raise
             self._remove()
             kubectl.run(command, given)
-        self._is_created = True
+        self._is_created, self._refusal = True, None
         self._next_watch.move(self._loop.now())
 
     def _answer_all(self) -> None:
@@ -234,6 +239,10 @@ class Keeper:
         others = [name for host, name in self._of_host.items() if host not in hosts]
         alive = (each for each in map(self._pods.get, others) if each and pods.is_running(each))
         missing += sum(pods.shape_of(each) == shape for each in alive)
+        for each in filter(pods.has_ended, self._pods.values()):
+            # Kubernetes does not replace a pod whose other containers run.
+            is_left = each["status"].get("phase") == "Running" and not pods.is_ending(each)
+            missing += is_left and pods.shape_of(each) == shape
         if missing > 0:
             number = next(n for n in itertools.count(2) if f"{self._name}-{n}" not in self._jobs)
             job = _again(self._manifests[shape], f"{self._name}-{number}", missing)
@@ -254,7 +263,9 @@ class Keeper:
                 self._fail(error.cause)
             return
         self._pods = {pods.name_of(each): each for each in listed}
-        self._jobs.update((pods.job_of(each), pods.shape_of(each)) for each in listed)
+        for each in listed:
+            job = each["metadata"].get("labels", {}).get("job-name", "")
+            self._jobs[job] = pods.shape_of(each)
         self._loop.watch(self._watch.output, self._on_watch)
 
     def _on_watch(self) -> None:
@@ -304,7 +315,8 @@ class Keeper:
         self._start_watch()
         while True:
             try:
-                kubectl.run([*self._kubectl, "delete", "job", *self._jobs, *options])
+                command = [*self._kubectl, "delete", "job", *self._jobs, *options]
+                kubectl.run(command, seconds=max(due - time.monotonic(), _RETRY_SECONDS))
                 break
             except CauseError as error:
                 if time.monotonic() > due or kubectl.is_refused(error.cause):

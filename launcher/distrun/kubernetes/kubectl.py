@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _SECONDS = 30.0
 """The limit for a command that answers at once."""
+READ_SECONDS = 10.0
+"""The limit for one that changes nothing: no webhook is asked."""
 _LONGEST = 400
 
 
@@ -52,14 +54,14 @@ def current_context() -> str:
     return ""
 
 
-def run(command: Sequence[str], given: str = "", seconds: float = _SECONDS) -> str:
-    """Return what a command prints; `given` is its standard input.
+def run(command: Sequence[str], given: str = "", seconds: float = _SECONDS, **options: Any) -> str:
+    """Return what a command prints; `given` is its standard input, `options` are those of Popen.
 
     Raises:
         CauseError: KUBECTL_FAILED or KUBECTL_NOT_STARTED.
     """
     try:
-        done = subprocess.run(
+        done: subprocess.CompletedProcess[str] = subprocess.run(
             command,
             input=given,
             capture_output=True,
@@ -67,6 +69,7 @@ def run(command: Sequence[str], given: str = "", seconds: float = _SECONDS) -> s
             errors="replace",
             timeout=seconds,
             check=False,
+            **options,
         )
     except OSError as error:
         raise CauseError(Cause(Code.KUBECTL_NOT_STARTED, errno=error.errno or 0)) from error
@@ -85,7 +88,7 @@ def items(command: Sequence[str]) -> list[dict[str, Any]]:
     Raises:
         CauseError: KUBECTL_FAILED, also if it prints something else, or KUBECTL_NOT_STARTED.
     """
-    answer = run(command)
+    answer = run(command, seconds=READ_SECONDS)
     with contextlib.suppress(ValueError, TypeError, LookupError, RecursionError):
         found = json.loads(answer)["items"]
         if isinstance(found, list) and all(isinstance(each["metadata"], dict) for each in found):

@@ -40,12 +40,6 @@ def shape_of(item: Pod) -> str:
     return shape
 
 
-def job_of(pod: Pod) -> str:
-    """Return the name of the Job that has created it."""
-    name: str = pod.get("metadata", {}).get("labels", {}).get("job-name", "")
-    return name
-
-
 def is_running(pod: Pod) -> bool:
     """Whether agents can be started in it."""
     status = pod.get("status", {})

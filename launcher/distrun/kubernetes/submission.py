@@ -36,6 +36,8 @@ PACKAGES = ("click", "yaml", "rich")
 _POLL_SECONDS = 0.3
 _UNLESS_TOLD = 'read -r word || exec "$@" >/dev/null 2>&1'
 """A shell that runs a command once its standard input ends without a line."""
+_TO_ITS_END = 'exec 3<&0; "$@" <&3 3<&- & exec 3<&-; wait "$!"'
+"""A shell whose command goes on if it is killed."""
 
 
 def require_submittable(spec: Spec) -> None:
@@ -126,13 +128,20 @@ def _begun(spec: Spec, job_id: str, say: Callable[[str], None]) -> Iterator[Batc
         stdin=subprocess.PIPE,
         start_new_session=True,
     )
-    with guard:
-        assert guard.stdin is not None  # noqa: S101 - it was asked for
-        made = json.loads(batch_job.run([*given, "create", "-o", "json", "-f", "-"], job))
+    assert guard.stdin is not None  # noqa: S101 - it was asked for
+    try:
+        # What guards it learns of an end once this has ended: until then, it may be created.
+        create = ["/bin/sh", "-c", _TO_ITS_END, "sh", *given, "create", "-o", "json", "-f", "-"]
+        kept = {"pass_fds": [guard.stdin.fileno()], "start_new_session": True}
+        made = json.loads(batch_job.run(create, job, **kept))
         batch = replace(wanted, namespace=made["metadata"]["namespace"])
         _wait_for_pod(batch, spec.timeouts.start, say)
         yield batch
         guard.stdin.write(b"done\n")
+    finally:
+        guard.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a kubectl may hang; it goes on
+            guard.wait(kubectl.READ_SECONDS)
 
 
 def _wait_for_pod(batch: BatchJob, seconds: float | None, say: Callable[[str], None]) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator, Sequence
-from itertools import count
+from collections.abc import Sequence
 from typing import Any
-
-import yaml
 
 from distrun.errors import InvalidSpecError
 from distrun.spec.loader import load_mapping
+from distrun.spec.nodes import Mapping
 from distrun.spec.placeholders import literal
-from distrun.spec.problems import printable
+from distrun.spec.problems import Problems, printable
+from distrun.spec.schedulers import QUANTITIES, plain
+from distrun.spec.yamlnodes import parse
 from distrun.spec.yamltext import dump
 from distrun.strategies import STRATEGIES, USUAL, Role
 
@@ -24,42 +25,48 @@ _POLICY = (
 )
 _OPERATOR = "kubeflow.org/training-operator"
 _CONTAINER = "tensorflow"
-_GPU = "nvidia.com/gpu"
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _VARIABLE = re.compile(r"\$(\$)|\$\(([^)]*)\)")
 """As Kubernetes expands them in `command`, `args` and `env`; the first form stands for `$`."""
-_MOST_VALUES = 100_000
+_KEYS = {"cpu": "cpus", "memory": "memory", "nvidia.com/gpu": "gpus"}
+"""What a spec calls the resources of pods that are all alike."""
 _MANY = 100
 """Restarts, where the TFJob has no limit."""
 
 Json = dict[str, Any]
 
 
-def convert(text: str, entry_point: Sequence[str] = ()) -> str:
+def convert(text: str, entry_point: Sequence[str] = (), shown: str = "TFJOB") -> str:
     """Return a spec as YAML; comments say what was guessed, and what was dropped.
 
     Args:
         text: the manifest.
         entry_point: of the image, for containers without a command.
+        shown: its name in messages.
 
     Raises:
         InvalidSpecError: it is no TFJob, or it has what distrun cannot do.
     """
-    try:
-        documents = [each for each in yaml.safe_load_all(text) if isinstance(each, dict)]
-        documents = [_copied(each, count()) for each in documents]
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        first = printable(str(error).partition("\n")[0])
-        raise InvalidSpecError(f"this is no YAML: {first}") from None
-    jobs = [each for each in documents if each.get("kind") == "TFJob"]
+    problems = Problems()
+    texts = filter(str.strip, re.split(r"^---(?=\s)", text, flags=re.MULTILINE))
+    roots = [
+        parse(each, f"{shown} (document {number})" if number > 1 else shown, problems)
+        for number, each in enumerate(texts, 1)
+    ]
+    problems.raise_if_any()
+    objects = [plain(each, merges=True) for each in roots if isinstance(each, Mapping)]
+    for each in list(objects):
+        if str(each.get("kind")).endswith("List") and isinstance(each.get("items"), list):
+            objects.remove(each)
+            objects += filter(lambda item: isinstance(item, dict), each["items"])
+    jobs = [each for each in objects if each.get("kind") == "TFJob"]
+    titles = [_title(each) for each in objects if each not in jobs or len(jobs) > 1]
     if len(jobs) != 1:
         found = f"{len(jobs)} TFJobs are in it" if jobs else "no TFJob is in it"
-        raise InvalidSpecError(found, hint="give one manifest with `kind: TFJob`")
+        message = f"{found}: {', '.join(titles)}" if titles else found
+        raise InvalidSpecError(printable(message), hint="give one manifest with `kind: TFJob`")
     converted = _Conversion(jobs[0], entry_point)
-    for each in (each for each in documents if each not in jobs):
-        metadata = each.get("metadata")
-        name = metadata.get("name") if isinstance(metadata, dict) else None
-        converted.notes.append(f"{each.get('kind')} {name}: dropped: create it with kubectl")
+    converted.notes += [f"{title}: dropped: create it with kubectl" for title in titles]
     try:
         spec = converted.convert()
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -79,8 +86,7 @@ class _Role:
 
     def __init__(self, name: str, path: str, fields: Json) -> None:
         self.name, self.path = name, path
-        count = fields.pop("replicas", None)
-        self.count = 1 if count is None else count
+        self.count = fields.pop("replicas", 1)
         self.restart = fields.pop("restartPolicy", None) or "Never"
         self.template = _mapping(fields.pop("template", None), f"{path}.template")
         self.left = fields
@@ -117,7 +123,8 @@ class _Role:
             if found[2] in self.env:
                 return self.env[found[2]]
             if found[2] in self._elsewhere or "envFrom" in self.container:
-                raise _refused(self.container_path, f"the value of {found[0]} is not known here")
+                why = "is known in the pod only: read the variable in the program, or in a shell"
+                raise _refused(self.container_path, f"the value of {found[0]} {why}")
             return found[0]
 
         return _VARIABLE.sub(value, text)
@@ -167,6 +174,8 @@ class _Conversion:
         for role, fields in cluster.items():
             if fields.keys() == {"count"}:
                 cluster[role] = fields["count"]
+        if "${" in repr(self._spec):
+            self._spec["vars"] = "off"
         return self._spec
 
     def _note(self, path: str, text: str) -> None:
@@ -182,8 +191,8 @@ class _Conversion:
             path = f"spec.tfReplicaSpecs.{written}"
             role = _ROLES.get(str(written).lower())
             if role is None or role in self._roles:
-                raise _refused(path, "no role of a TFJob has this name" if role is None
-                               else "it is a second chief")  # fmt: skip
+                raise _refused(path, "a TFJob has Chief, Master, Worker, PS and Evaluator"
+                               if role is None else "it is a second chief")  # fmt: skip
             each = _Role(role, path, _mapping(fields, path))
             if each.count == 0:
                 self._note(path, "dropped: it has no replicas")
@@ -222,7 +231,8 @@ class _Conversion:
     def _convert_programs(self) -> None:
         for role in self._roles.values():
             role.words = self._words(role)
-        common = _common_beginning([role.words for role in self._roles.values()])
+        words = [role.words for role in self._roles.values()]
+        common = os.path.commonprefix(words)  # noqa: RUF071 - of lists, it compares their items
         if not common:
             raise _refused(
                 "spec.tfReplicaSpecs", "the roles run different programs, and distrun runs one"
@@ -233,7 +243,10 @@ class _Conversion:
                 self._spec["cluster"][role.name]["args"] = rest
         program = self._spec["program"] = {"command": common, "sync": "off"}
         folders = {role.container.pop("workingDir", None) for role in self._roles.values()}
-        folder = next(iter(folders)) if len(folders) == 1 else None
+        if len(folders) > 1:
+            reason = "the roles run in different folders, and distrun has one for all"
+            raise _refused("spec.tfReplicaSpecs", reason)
+        folder = folders.pop()
         if folder is None:
             self._note(
                 f"{self._first.container_path}.workingDir",
@@ -241,34 +254,30 @@ class _Conversion:
             )
         program["workdir"] = folder or "/"
         self._convert_env(program)
-        if "${" in repr((common, self._spec["cluster"], program)):
-            self._spec["vars"] = "off"
 
     def _words(self, role: _Role) -> list[str]:
-        command = role.container.pop("command", None) or self._entry_point
+        command, args = (role.container.pop(key, None) or [] for key in ("command", "args"))
+        if not (isinstance(command, list) and isinstance(args, list)):
+            raise _refused(role.container_path, "command and args must be lists of words")
+        command = command or self._entry_point
         if not command:
             raise InvalidSpecError(
                 f"{role.container_path}.command: it is missing, and the entry point of the image "
                 "is not known here",
-                hint="give that: --command 'python /app/train.py' (`docker inspect` shows it)",
+                hint="give that: --command 'python /app/train.py' (`docker inspect` shows it); if "
+                "there is none, rename args to command",
             )
-
-        words = [*command, *(role.container.pop("args", None) or [])]
-        return [literal(role.expand(str(each))) for each in words]
+        return [literal(role.expand(str(each))) for each in [*command, *args]]
 
     def _convert_env(self, program: Json) -> None:
         for role in self._roles.values():
             if role.env.pop("TF_CONFIG", None) is not None:
                 self._note(f"{role.container_path}.env.TF_CONFIG", "dropped: distrun makes it")
-        common = {
-            name: value
-            for name, value in self._first.env.items()
-            if all(role.env.get(name) == value for role in self._roles.values())
-        }
+        common = _common([role.env for role in self._roles.values()])
         if common:
             program["env"] = {name: literal(value) for name, value in common.items()}
         for role in self._roles.values():
-            own = {n: literal(value) for n, value in role.env.items() if n not in common}
+            own = {name: literal(value) for name, value in _without(role.env, common).items()}
             if own:
                 self._spec["cluster"][role.name]["env"] = own
 
@@ -276,50 +285,27 @@ class _Conversion:
 
     def _convert_pods(self) -> None:
         settings = self._spec["kubernetes"]
-        images = {role.container.pop("image", None) for role in self._roles.values()}
-        if len(images) != 1 or None in images:
-            raise _refused("spec.tfReplicaSpecs", "distrun runs all roles in one image: these have "
-                           f"{', '.join(sorted(map(str, images)))}")  # fmt: skip
-        settings["image"] = images.pop()
         for role in self._roles.values():
+            if not role.container.get("image"):
+                raise _refused(f"{role.container_path}.image", "it is missing")
             for key in ("ports", "livenessProbe", "readinessProbe", "startupProbe", "stdin", "tty"):
                 if role.container.pop(key, None) is not None:
                     why = "distrun chooses ports" if key == "ports" else "distrun watches the tasks"
                     self._note(f"{role.container_path}.{key}", f"dropped: {why}")
-        first = self._first
-        self._convert_resources(first, settings)
-        priority = first.pod.pop("priorityClassName", None)
-        if priority:
-            settings["priority_class"] = priority
-        overlay = _overlay(first)
-        for role in self._roles.values():
-            if role is not first:
-                role.container.pop("resources", None)
-                role.pod.pop("priorityClassName", None)
-                if _overlay(role) != overlay:
-                    why = f"dropped where it differs from {first.path}.template: all pods are alike"
-                    self._note(f"{role.path}.template", why)
-        if overlay:
-            settings["pod"] = overlay
-
-    def _convert_resources(self, first: _Role, settings: Json) -> None:
-        resources = first.container.pop("resources", None) or {}
-        requests, limits = (resources.get(key) or {} for key in ("requests", "limits"))
-        if requests and requests != limits:
-            path = f"{first.container_path}.resources.requests"
-            self._note(path, "guessed: pods ask for as much as they may use")
-        limits = {**requests, **limits}
-        for role in self._roles.values():
-            if role is not first and role.container.get("resources", resources) != resources:
-                path = f"{role.container_path}.resources"
-                self._note(path, f"dropped: all pods are like those of {first.path}")
-        for key, own in (("cpu", "cpus"), ("memory", "memory"), (_GPU, "gpus")):
-            if key in limits:
-                value = limits.pop(key)
-                settings[own] = int(value) if own == "gpus" else str(value)
-        left = {key: value for key, value in resources.items() if key not in ("requests", "limits")}
-        if limits or left:
-            first.container["resources"] = {**left, **({"limits": limits} if limits else {})}
+        overlays = {name: _overlay(role) for name, role in self._roles.items()}
+        common = _common([*overlays.values()])
+        own = {name: _without(each, common) for name, each in overlays.items()}
+        container = common.get("container", {})
+        settings["image"] = container.pop("image", self._first.container["image"])
+        if "priorityClassName" in common.get("spec", {}):
+            settings["priority_class"] = common["spec"].pop("priorityClassName")
+        if not any(own.values()):
+            _convert_resources(container, settings)
+        if template := _template(common):
+            settings["pod"] = template
+        for name, each in own.items():
+            if any(own.values()):
+                self._spec["cluster"][name]["pod"] = _template(each)
 
     # Policies ------------------------------------------------------------------------------
 
@@ -379,39 +365,67 @@ class _Conversion:
         self._spec["success"] = "all" if policy else by_default
 
 
-def _copied(value: Any, values: Iterator[int]) -> Any:
-    """Return a value in which nothing is shared: an alias of YAML stands for a value of its own.
-
-    A field that is null is none, as for the API server.
-    """
-    if next(values) == _MOST_VALUES:
-        raise ValueError(f"with its aliases it has more than {_MOST_VALUES:,} values")
-    if isinstance(value, dict):
-        own = ((key, each) for key, each in value.items() if each is not None)
-        return {key: _copied(each, values) for key, each in own}
-    return [_copied(each, values) for each in value] if isinstance(value, list) else value
-
-
-def _common_beginning(lists: list[list[str]]) -> list[str]:
-    shortest = min(lists, key=len)
-    for at, word in enumerate(shortest):
-        if any(each[at] != word for each in lists):
-            return shortest[:at]
-    return shortest
+def _title(document: Json) -> str:
+    metadata = document.get("metadata")
+    return f"{document.get('kind')} {metadata.get('name') if isinstance(metadata, dict) else None}"
 
 
 def _overlay(role: _Role) -> Json:
-    """What the pods of a role have beside what has keys of its own in a spec."""
+    """What a role asks of its pods, and of the container of its program."""
     own = ("labels", "annotations")
     metadata = {key: role.metadata[key] for key in own if role.metadata.get(key)}
     container = {key: value for key, value in role.container.items() if key != "name"}
     spec = dict(role.pod)
     if "serviceAccountName" in spec or "serviceAccount" in spec:
         spec.setdefault("automountServiceAccountToken", True)
-    containers = [container] if container else []
-    if containers or role.others:
-        spec["containers"] = [*containers, *role.others]
-    return {key: value for key, value in (("metadata", metadata), ("spec", spec)) if value}
+    if role.others:
+        spec["containers"] = role.others
+    return {"metadata": metadata, "spec": spec, "container": container}
+
+
+def _common(overlays: list[Json]) -> Json:
+    """What is in all of them."""
+    found = {}
+    for key, value in overlays[0].items():
+        values: list[Any] = [each.get(key) for each in overlays]
+        if all(each == value for each in values):
+            found[key] = value
+        elif all(isinstance(each, dict) for each in values) and (inner := _common(values)):
+            found[key] = inner
+    return found
+
+
+def _without(overlay: Json, common: Json) -> Json:
+    """What an overlay has beside what is common: merged, they are the overlay."""
+    return {
+        key: _without(value, common[key]) if key in common else value
+        for key, value in overlay.items()
+        if common.get(key) != value
+    }
+
+
+def _template(overlay: Json) -> Json:
+    """Return an overlay as a spec has it."""
+    spec = {key: value for key, value in overlay.get("spec", {}).items() if key != "containers"}
+    own = [each for each in (overlay.get("container"),) if each]
+    containers = [*own, *overlay.get("spec", {}).get("containers", ())]
+    if containers:
+        spec["containers"] = containers
+    parts = (("metadata", overlay.get("metadata")), ("spec", spec))
+    return {key: value for key, value in parts if value}
+
+
+def _convert_resources(container: Json, settings: Json) -> None:
+    """Convert what pods may use. If they ask for less than that, it stays as it is written."""
+    limits = container.get("resources", {}).get("limits") or {}
+    if container.get("resources", {}).keys() == {"limits"}:
+        for key, own in _KEYS.items():
+            text = str(limits.get(key, ""))
+            if text and re.fullmatch(QUANTITIES.get(own, ".*"), text):
+                del limits[key]
+                settings[own] = int(text) if own == "gpus" else text
+        if not limits:
+            del container["resources"]
 
 
 def _mapping(value: Any, path: str) -> Json:

@@ -147,14 +147,14 @@ class Overlay(Frozen):
             problems.add(each.mark, message, f"write it in {path}.spec or {path}.metadata")
         if unknown or not _has_form(node, _FORM, path, problems):
             return FAILED
-        plain = _plain(node)
-        for each in plain.get("spec", {}).get("containers", ()):
+        read = plain(node)
+        for each in read.get("spec", {}).get("containers", ()):
             own = {"command", "args"} & each.keys()
             if own and each.get("name", _CONTAINER) == _CONTAINER:
                 message = f"{path}.spec.containers: distrun has its own {min(own)} in its container"
                 problems.add(node.mark, message, "write the program in program.command")
                 return FAILED
-        return json.dumps(plain)
+        return json.dumps(read)
 
     def json_schema(self) -> JsonSchema:
         return {"type": "object", "propertyNames": {"enum": [*_FORM]}}
@@ -175,22 +175,35 @@ def _has_form(node: Node, form: Any, path: str, problems: Problems) -> bool:
     return False
 
 
-def _plain(node: Node) -> Any:
-    if isinstance(node, Mapping):
-        return {each.key.text: _plain(each.value) for each in node.entries}
-    return node.value if isinstance(node, Scalar) else [_plain(each) for each in node.items]
+def plain(node: Node, *, merges: bool = False) -> Any:
+    """Return a value as kubectl reads it: null is none, `0644` is octal, and `<<` may merge."""
+    if isinstance(node, Sequence):
+        return [plain(each, merges=merges) for each in node.items]
+    if isinstance(node, Scalar):
+        is_octal = node.plain and re.fullmatch("0[0-7]+", node.text)
+        return int(node.text, 8) if is_octal else node.value
+    found = {each.key.text: plain(each.value, merges=merges) for each in node.entries}
+    merged = found.pop("<<", None) if merges else None
+    for each in merged if isinstance(merged, list) else [merged]:
+        found = {**each, **found} if isinstance(each, dict) else found
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _name(expected: str) -> Text:
-    return Text(expected=expected, least=1, pattern=r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+    form = f"{expected}, in lower-case letters, digits and '-'"
+    pattern = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
+    return Text(expected=expected, least=1, pattern=pattern, form=form)
 
 
 def _quantity(expected: str, pattern: str) -> Text:
     return Text(expected=expected, verbatim=True, least=1, pattern=pattern)
 
 
-_CPUS = _quantity("a number of CPUs such as 4 or 500m", r"[0-9]+(\.[0-9]+)?m?")
-_MEMORY = _quantity("a size such as 8Gi", r"[0-9]+(\.[0-9]+)?([KMGTP]i|[kMGTP])?")
+_NUMBER = r"(?!0+(?:\.0*)?(?:[^0-9.]|$))[0-9]+(?:\.[0-9]+)?"
+QUANTITIES = {"cpus": f"{_NUMBER}m?", "memory": rf"{_NUMBER}(?:[KMGTP]i|[kMGTP])|[0-9]{{7,}}"}
+"""As Kubernetes reads them; but no pod has 0, or 8 bytes."""
+_CPUS = _quantity("a number of CPUs such as 4 or 500m", QUANTITIES["cpus"])
+_MEMORY = _quantity("a size with its unit such as 8Gi", QUANTITIES["memory"])
 
 
 # fmt: off
