@@ -410,18 +410,14 @@ def target(reason: str, message: str) -> list[Json]:
 ALIVE: Json = {"running": {}}
 
 
-def _keeper(job: Json, monkeypatch: pytest.MonkeyPatch, *, adopts: bool = True) -> keeper.Keeper:
+def _keeper(job: Json, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> keeper.Keeper:
     monkeypatch.setattr(keeper, "Loop", mock.Mock())
-    settings = {"kubectl": [], "jobs": [job], "start": None, "adopts": adopts}
-    return keeper.Keeper(mock.Mock(), settings)
+    return keeper.Keeper(mock.Mock(), {"kubectl": [], "jobs": [job], "start": None, **settings})
 
 
-STUCK = {"terminated": {"exitCode": 0}}
-"""The state of a container beside which another one runs."""
-
-
+# A pod in which only another container runs has not completed.
 @pytest.mark.parametrize(
-    ("succeeded", "others"), [(1, {}), (0, {"q": pod(STUCK, phase="Running", podIP="10.0.0.2")})]
+    ("succeeded", "others"), [(1, {}), (0, {"q": pod({"terminated": {}}, phase="Running")})]
 )
 def test_a_host_whose_pod_completed_gets_one_of_a_new_job(
     succeeded: int, others: Json, monkeypatch: pytest.MonkeyPatch
@@ -435,7 +431,7 @@ def test_a_host_whose_pod_completed_gets_one_of_a_new_job(
 
     monkeypatch.setattr(kubectl, "run", run)
     job = {"metadata": {"name": "j"}, "spec": {"parallelism": 2, "completions": 2}}
-    kept = _keeper(job, monkeypatch)
+    kept = _keeper(job, monkeypatch, adopts=True)
     kept._pods = {"p": {"metadata": {"name": "p"}, "status": RUNNING}, **others}
     kept._of_host = {"h1": "p"}
     kept._create_missing("", ["h2"])
@@ -443,9 +439,7 @@ def test_a_host_whose_pod_completed_gets_one_of_a_new_job(
     assert created == [{"metadata": {"name": "j-2"}, "spec": counts}]
 
 
-def test_a_kubectl_that_fails_is_not_called_again_for_each_host(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_failed_creation_is_not_tried_for_each_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may take half a minute each time, for which a job could not end."""
     run = mock.Mock(side_effect=CauseError(kubectl.failure(1, "")))
     monkeypatch.setattr(kubectl, "run", run)

@@ -143,21 +143,16 @@ def test_roles_have_the_pods_of_their_own_templates() -> None:
         "Worker": replicas(2, **gpus),
         "PS": replicas(image="cpu:1", imagePullPolicy="Always"),
     }
-    for role in roles.values():
-        role["template"]["spec"] |= {"nodeSelector": {"zone": "a"}, "priorityClassName": "low"}
-    roles["PS"]["template"]["spec"]["nodeSelector"]["pool"] = "memory"
+    for pool, role in zip(({}, {"pool": "b"}), roles.values(), strict=True):
+        role["template"]["spec"] |= {"nodeSelector": {"zone": "a", **pool}}
     spec, comments = converted(tfjob(roles))
     pull = [{"imagePullPolicy": "Always"}]
-    assert spec["kubernetes"] == {
-        "namespace": "team", "image": "i:1", "priority_class": "low",
-        "pod": {"spec": {"nodeSelector": {"zone": "a"}, "containers": pull}},
-    }  # fmt: skip
-    limits = {"image": "i:1", "resources": gpus["resources"]}
-    own = {"nodeSelector": {"pool": "memory"}, "containers": [{"image": "cpu:1"}]}
-    assert spec["cluster"] == {
-        "worker": {"count": 2, "pod": {"spec": {"containers": [limits]}}},
-        "ps": {"count": 1, "pod": {"spec": own}},
-    }
+    pod = {"spec": {"nodeSelector": {"zone": "a"}, "containers": pull}}
+    assert spec["kubernetes"] == {"namespace": "team", "image": "i:1", "pod": pod}
+    limits = [{"image": "i:1", "resources": gpus["resources"]}]
+    own = {"nodeSelector": {"pool": "b"}, "containers": [{"image": "cpu:1"}]}
+    assert spec["cluster"]["worker"]["pod"] == {"spec": {"containers": limits}}
+    assert spec["cluster"]["ps"]["pod"] == {"spec": own}
     assert "template:" not in comments
 
 

@@ -19,10 +19,6 @@ from distrun.strategies import STRATEGIES, USUAL, Role
 
 _VERSIONS = ("kubeflow.org/v1", "kubeflow.org/v1beta2")
 _ROLES = {**{each.value: each.value for each in Role}, "master": "chief"}
-_POLICY = (
-    *("cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit"),
-    *("schedulingPolicy", "suspend", "managedBy"),
-)
 _OPERATOR = "kubeflow.org/training-operator"
 _CONTAINER = "tensorflow"
 _QUEUE = "kueue.x-k8s.io/queue-name"
@@ -157,10 +153,9 @@ class _Conversion:
             raise _refused("spec.enableDynamicWorker", reason)
         self._read_roles(spec)
         self._guess_strategy()
+        at, policy = "spec", spec
         if "runPolicy" in spec:
             at, policy = "spec.runPolicy", _mapping(spec.pop("runPolicy"), "spec.runPolicy")
-        else:
-            at, policy = "spec", {key: spec.pop(key) for key in _POLICY if key in spec}
         self._spec["cluster"] = {role: {"count": each.count} for role, each in self._roles.items()}
         self._spec["hosts"] = "kubernetes"
         self._spec["kubernetes"] = {key: value for key, value in settings.items() if value}
@@ -169,7 +164,8 @@ class _Conversion:
         self._convert_restarts(policy.pop("backoffLimit", None), f"{at}.backoffLimit")
         self._convert_policy(policy, at)
         self._convert_success(spec.pop("successPolicy", None) or "")
-        self._note_left(spec, "spec.")
+        for path, fields in {"spec": spec, at: policy}.items():
+            self._note_left(fields, f"{path}.")
         cluster = self._spec["cluster"]
         for role, fields in cluster.items():
             if fields.keys() == {"count"}:
@@ -356,7 +352,6 @@ class _Conversion:
             if fields.pop(key, None) is not None:
                 self._note(f"{at if fields is scheduling else path}.{key}", f"dropped: {why}")
         self._note_left(scheduling, f"{at}.")
-        self._note_left(policy, f"{path}.")
 
     def _convert_success(self, policy: str) -> None:
         if policy not in ("", "AllWorkers"):

@@ -195,15 +195,13 @@ def _name(expected: str) -> Text:
     return Text(expected=expected, least=1, pattern=pattern, form=form)
 
 
-def _quantity(expected: str, pattern: str) -> Text:
-    return Text(expected=expected, verbatim=True, least=1, pattern=pattern)
-
-
 _NUMBER = r"(?!0+(?:\.0*)?(?:[^0-9.]|$))[0-9]+(?:\.[0-9]+)?"
 QUANTITIES = {"cpus": f"{_NUMBER}m?", "memory": rf"{_NUMBER}(?:[KMGTP]i|[kMGTP])|[0-9]{{7,}}"}
 """As Kubernetes reads them; but no pod has 0, or 8 bytes."""
-_CPUS = _quantity("a number of CPUs such as 4 or 500m", QUANTITIES["cpus"])
-_MEMORY = _quantity("a size with its unit such as 8Gi", QUANTITIES["memory"])
+
+
+def _quantity(name: str, expected: str) -> Text:
+    return Text(expected=expected, verbatim=True, least=1, pattern=QUANTITIES[name])
 
 
 # fmt: off
@@ -221,9 +219,11 @@ class KubernetesSpec(Frozen, kw_only=True):
     pods: int | None = key(count(1), None, "one for each chief and worker, and the spares",
         examples=(4,),
         help="How many pods to create. Tasks of other roles run beside the first ones.")
-    cpus: str | None = key(_CPUS, None, "the namespace's", examples=(4, "500m"),
+    cpus: str | None = key(_quantity("cpus", "a number of CPUs such as 4 or 500m"), None,
+        "the namespace's", examples=(4, "500m"),
         help="How many CPUs each pod asks for and may use.")
-    memory: str | None = key(_MEMORY, None, "the namespace's", examples=("8Gi",),
+    memory: str | None = key(_quantity("memory", "a size with its unit such as 8Gi"), None,
+        "the namespace's", examples=("8Gi",),
         help="How much memory each pod asks for and may use.")
     gpus: int | None = key(Integer(least=0, most=1024), None, "none", examples=(1,),
         help="How many GPUs each pod has (nvidia.com/gpu). Ask for others in `pod`.")
