@@ -60,30 +60,30 @@ WITHOUT_PREFLIGHT = {
 }
 _OF_SCALE = """\
 Each host is an agent on this machine, started by a stand-in for ssh without a key exchange. So all
-agents' own work is on the same cores, too. Simulated agents are in one process, which speaks the
-protocol and starts no tasks. Only TF_CONFIG grows faster than the number of hosts: each task gets
+agents share its cores. Simulated agents are in one process, which speaks the protocol and starts no
+tasks. Only TF_CONFIG grows faster than the number of hosts: each task gets
 one with the addresses of all, which are 60 kB at 4,000 hosts.
 """
 _SSH_BOUND = (
-    "the agents, which are on the same cores here: each takes four times what the start of Python "
-    "takes. For 32 hosts the machine that launches uses {launching:,.0f} ms of CPU, and clush, "
-    "which has no agent and leaves what it started, {clush:,.0f} ms"
+    "the agents, which share these cores: each needs four times as long as Python's start. For 32 "
+    "hosts, the launching machine uses {launching:,.0f} ms of CPU with distrun, and {clush:,.0f} "
+    "ms with clush, which has no agent and does not end what it started"
 )
 BOUNDS: dict[str, str] = {
     "start and finish 64 tasks, ms": (
         "for each task a fork of the agent, a session, a log and four records on disk"
     ),
     "one of 8 tasks fails: until the launcher (all) has ended, ms": (
-        "all tasks end within 10 ms; the verdict, the end of the agent and what the user is told "
-        "follow one after another, with modules that only a failure needs"
+        "all tasks end within 10 ms; the verdict, the end of the agent and the report follow one "
+        "after another, with modules that only a failure needs"
     ),
     "prefixed output in single lines, MB/s": (
-        "the tasks themselves: such four, started without a launcher and read by nobody, write "
+        "the tasks themselves: without a launcher and a reader, four such tasks write "
         "{unread:,.0f} MB/s into files on these cores"
     ),
     "16 idle tasks: CPU in 10 s, ms; memory (PSS), MB": (
-        "four processes of Python: the launch, the supervisor that outlives it, the agent, and the "
-        "guard that ends the tasks of a killed agent; CPU is that of the samples of what tasks use"
+        "four Python processes: the launch, the supervisor, the agent, and the guard that ends the "
+        "tasks of a killed agent; the CPU is used for sampling the tasks"
     ),
     "8 hosts over ssh, ms": _SSH_BOUND,
     "32 hosts over ssh, ms": _SSH_BOUND,
@@ -129,7 +129,7 @@ def write(figures: Mapping[str, Any]) -> str:
         parts.append(_training(figures["training"]))
     parts.append(_logs(figures["logs"]))
     if figures.get("apart"):
-        parts.append(f"Measured in a run apart: {', '.join(figures['apart'])}.\n")
+        parts.append(f"Measured in a separate run: {', '.join(figures['apart'])}.\n")
     return "\n".join(parts)
 
 
@@ -141,13 +141,13 @@ def _head(figures: Mapping[str, Any]) -> str:
 
 <!-- written by `make bench`: change benchmarks/, not this page -->
 
-distrun beside other launchers. Each task is a shell script. Measured on {figures["date"]} with
-{machine["cores"]} cores, {machine["memory"]} GiB, Linux {machine["kernel"]}, Python
-{machine["python"]}: {versions}. All run in turn, in {figures["rounds"]} rounds after one that does
-not count; figures are medians. "never": not within 5 s after a failure, or 20 s else. "hung":
-not ended after 20 s, or with an error. In parentheses after a failure: until all that was started
-has ended. Machines and minutes differ, so the ratios within one run tell more than the
-milliseconds. To measure yours:
+distrun compared with other launchers. Each task is a shell script. Measured on {figures["date"]}
+with {machine["cores"]} cores, {machine["memory"]} GiB, Linux {machine["kernel"]}, Python
+{machine["python"]}: {versions}. They run in turn, in {figures["rounds"]} rounds after one that does
+not count; figures are medians. "never": not within 5 s after a failure, otherwise 20 s. "hung":
+not ended after 20 s, or with an error. In parentheses after a failure: until everything that was
+started has ended. Machines differ, so compare the ratios within one run, not the milliseconds. To
+measure yours:
 
 <!-- not run: half an hour -->
 ```sh
@@ -204,7 +204,7 @@ def _goals(rows: Mapping[str, Row], logs: Mapping[str, float]) -> str:
                 bound = BOUNDS.get(name, "not reached").format(**known)
                 note = "reached" if is_reached else bound
                 lines.append(f"| {name}{label} | {text} | {ratio:.2f} | {note} |")
-    lines.append("\nWhat is within 5% counts as reached: two runs differ by as much.")
+    lines.append("\nA figure within 5% of its goal counts as reached: two runs differ by as much.")
     return "\n".join(lines) + "\n"
 
 

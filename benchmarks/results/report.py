@@ -64,14 +64,14 @@ def _head(figures: dict[str, Any]) -> str:
 
 <!-- written by `make results`: change benchmarks/results, not this page -->
 
-The bundled job on MNIST with every strategy, launched by distrun, beside the way in which
-TensorFlow's tutorials write the same training, started by hand ([the
+The bundled job on MNIST with every strategy, launched by distrun, compared with the same training
+in the form of TensorFlow's tutorials, started by hand ([the
 script](../benchmarks/results/tutorial_form.py): a new iterator each epoch, a Python loop over the
 steps). {epochs} epochs of {steps} steps of {batch} images a worker, RMSprop 1e-3, a checkpoint
 after each epoch. Measured on {figures["date"]} with {machine["cores"]} cores, {machine["memory"]}
 GiB, Python {machine["python"]}, TensorFlow {machine["tensorflow"]}, no GPU; both sides in turn, in
-{of_two} rounds for the two workers and {of_others} for the rest; times are medians. Machines and
-minutes differ, so the ratios tell more than the seconds. To measure yours:
+{of_two} rounds for the two workers and {of_others} for the rest; times are medians. Machines
+differ, so compare the ratios, not the seconds. To measure yours:
 
 <!-- not run: 25 minutes -->
 ```sh
@@ -102,12 +102,11 @@ def _learning(strategies: dict[str, Any]) -> str:
             ]
     table = _table(("strategy", "who", "accuracy", "loss", "test accuracy"), rows)
     return f"""\
-## What is learnt
+## Accuracy and loss
 
 Accuracy and loss on the training images for each epoch, and the job's accuracy on the 10,000 test
-images after the last epoch (the tutorials' form does not test). parameter_server takes its steps of
-{64} images one by one, the mirrored strategies of one process divide as many among their replicas,
-two workers take twice as many.
+images after the last epoch (the tutorials' form does not test). A step has {64} images on
+parameter_server and with the strategies of one process, and twice as many with two workers.
 
 {table}
 ![accuracy and loss by epoch](results/learning.svg)
@@ -194,11 +193,11 @@ although the job tests after each epoch: it takes {ratio:.2f} of it
 {TWO_WORKERS_SPEED} ({_verdict(TWO_WORKERS_SPEED, speed)}). Single runs, in seconds: job
 {_listed(sides["job"]["totals"])}; tutorial {_listed(sides["tutorial"]["totals"])}.
 
-Most of the saved time are stalls. TensorFlow takes seconds to delete a distributed iterator of two
-workers. The tutorial's form deletes one at each epoch and when its process ends. The job keeps one
-iterator for the whole run, and exits with `os._exit` after everything is written.
+Most of the saved time was spent in stalls. TensorFlow takes seconds to delete a distributed
+iterator of two workers. The tutorial's form deletes one at each epoch and when its process ends.
+The job keeps one iterator for the whole run, and exits with `os._exit` after everything is written.
 
-How far it can go: the time to the first step, and {epochs * steps} steps of two processes that
+The limit: the time to the first step, and {epochs * steps} steps of two processes that
 send each other nothing (the floor in the table below), are {floor:.1f} s together:
 {floor / tutorial:.2f} of the tutorial's time, before anything is tested or saved.
 """
@@ -250,8 +249,8 @@ times on the way, on the cores that compute. What the copies cost shows where fe
 A step has one large collective, into which the gradients are packed, and a small one for the loss.
 Metrics are summed only when they are read, and with an endless data set the workers need not agree
 whether anyone has a batch left. XLA compiles the update of each variable into one pass over memory
-(on one process, too: see the second row). distrun tells the C library's malloc to keep freed
-memory, for a script of your own, too ([memory](spec.md#freed-memory)). Gradients cast to
+(on one process, too: see the second row). distrun has the C library's malloc keep freed memory,
+also for a script of your own ([memory](spec.md#freed-memory)). Gradients cast to
 float16 would halve the bytes. The job does not do that, because it rounds each worker's gradients
 to 11 bits.
 """
