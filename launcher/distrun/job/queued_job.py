@@ -64,7 +64,7 @@ class Scheduler(Protocol):
     """The commands that show a job, and that end one, without its id."""
 
     def find(self, batches: Iterable[BatchJob]) -> dict[str, QueueEntry]:
-        """Return what it says of jobs, by its ids. Those that it does not know any more lack."""
+        """Return what it says of jobs, by its ids, without those that it no longer knows."""
 
     def refresh(self, folder: JobFolder, batch: BatchJob, seconds: float | None = None) -> None:
         """Bring here what is new in the files of a job, or what comes in so many seconds."""
@@ -270,7 +270,7 @@ class RemoteChannel(Channel[Notice, Request]):
         self._process, self.errors = process, errors
 
     def receive(self) -> list[tuple[int, Notice]]:
-        """Do the same, with messages whose fields are checked. Raises HostError."""
+        """Receive messages, and check their fields. Raises HostError."""
         try:
             return [(seq, from_json(type(each), each)) for seq, each in super().receive()]
         except (ProtocolError, ValueError) as error:

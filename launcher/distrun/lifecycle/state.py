@@ -74,7 +74,7 @@ class Used(Frozen, kw_only=True):
     written_bytes: int | None = 0
 
     def with_attempt(self, attempt: Used | TaskEnded) -> Used:
-        """Return the same with what another attempt has used."""
+        """Return the sum with what another attempt has used."""
         seconds = total([self.cpu_seconds, attempt.cpu_seconds])
         return Used(
             cpu_seconds=None if seconds is None else round(seconds, 3),
@@ -133,7 +133,7 @@ class TaskState(TaskRecord, kw_only=True):
     exit: TaskExited = TaskExited("", 0, 0.0)
     """How its first process has exited, as its agent has reported it."""
     end: TaskEnded = TaskEnded("", 0, 0.0)
-    """The same of the end of all its processes."""
+    """The agent's report of the end of all its processes."""
     stopped_by_us: bool = False
     reported: dict[str, str] = field(default_factory=dict)
     """The progress that it reported last; set once it has exited."""
@@ -329,7 +329,7 @@ class Incident(Frozen, kw_only=True):
     is_free: bool = False
     """Whether a restart does not count against `restart.max`."""
     early: EarlyFailures = EarlyFailures()
-    """Those in a row, with the failure that it follows."""
+    """The early failures in a row, with the failure that it follows."""
     is_due: bool = False
     is_planning: bool = False
     """Whether the supervisor is asked for a plan."""
@@ -446,7 +446,7 @@ class JobState(Frozen, kw_only=True):
     failures_in_a_row: int = 0
     """How many failures before that were on the same host, with that one."""
     early: EarlyFailures = EarlyFailures()
-    """Those before the restarts that have begun."""
+    """The early failures before the restarts that have begun."""
     replacements: tuple[Replacement, ...] = ()
     """What each further plan has changed."""
     quiet: TasksQuiet | None = None

@@ -23,7 +23,7 @@ _WHILE_STOPPING = {
     TimerKind.ABORT: outcomes.on_abort_timeout,
 }
 _MISSED = 2
-"""So many heartbeats are missing at least when a link counts as lost because of that."""
+"""At least this many heartbeats are missing when a link counts as lost because of that."""
 _FOR_READERS = (
     events.PreflightSkipped, events.PreflightStarted, events.PreflightEnded,
     events.LogsIncomplete, events.SyncStarted, events.Synced, events.FilesPreserved,
@@ -33,7 +33,7 @@ _FOR_READERS = (
 )  # fmt: skip
 """Events that only inform the record's readers."""
 _TASKS_MAY_RUN = (Code.AGENT_ABANDONED, Code.PROCESSES_NOT_ENDED)
-"""Why a host is lost of which nobody knows that its tasks have ended."""
+"""Causes of the loss of a host whose tasks may still run."""
 
 
 def replay(history: list[Event]) -> JobState:

@@ -24,7 +24,7 @@ _LOOKS = 3
 _SECONDS = 2
 """How long each sample takes: py-spy then uses a fiftieth of a core."""
 _MOST_TASKS = 16
-"""Whose stacks are looked at: the chief, the first workers."""
+"""How many tasks' stacks are sampled: those of the chief and of the first workers."""
 _FEWEST_STEPS = 8
 
 

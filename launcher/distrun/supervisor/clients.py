@@ -13,7 +13,7 @@ from distrun.agent.protocol.channel import Channel, ProtocolError
 from distrun.errors import HostError
 
 _RETRY_SECONDS = 1.0
-"""Until connections are accepted again, after that failed: mostly, too many files are open."""
+"""Until connections are accepted again after that failed, mostly for too many open files."""
 
 Client = Channel[protocol.Request, protocol.Notice]
 """The channel to a connected command."""

@@ -16,7 +16,7 @@ from distrun.spec.regular_file import data_start, open_regular_file
 from distrun.supervisor.hosts.background_calls import BackgroundCall, BackgroundCalls
 
 _RETRY_SECONDS = 0.5
-"""After a search could not be started or has died. A copy of a log appears with its first part."""
+"""Until a search that failed is repeated. A copy of a log appears with its first part."""
 _INTERVAL = 0.1
 _BLOCK_BYTES = 1 << 20
 """Longer lines are searched in parts."""

@@ -1,7 +1,7 @@
 """A folder that receives files from other hosts: each is written beside its place, then moved.
 
 Nothing is written outside it: no link below it is followed. A part of a file that has arrived is
-kept under a name that says which file it is of, so that a later call continues it.
+kept under a name that identifies the file, so that a later call continues it.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from distrun.supervisor.stall_detector import (
 from distrun.supervisor.training_gap import TrainingGap
 
 _MOST_SAVES = 2000
-"""Of one attempt, that are recorded."""
+"""How many saves of one attempt are recorded."""
 
 
 class RunningTasks:

@@ -94,7 +94,7 @@ class StackCollector:
             self._job.hosts.order(host, order)
         self._settle(number, (), "")
 
-    def take(self, request: TakeStacks, client: Client) -> None:
+    def answer_command(self, request: TakeStacks, client: Client) -> None:
         """Answer a command."""
 
         def answer(found: Stacks) -> None:

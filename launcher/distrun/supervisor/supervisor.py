@@ -331,7 +331,7 @@ class Supervisor:
         elif isinstance(message, protocol.Detach) and client is self._launch:
             self._launch = None
         elif isinstance(message, protocol.TakeStacks):
-            self._running.stacks.take(message, client)
+            self._running.stacks.answer_command(message, client)
         elif isinstance(message, protocol.Watch):
             self._clients.watching.add(client)
             for progress in self._running.progress:

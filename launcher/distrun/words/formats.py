@@ -39,7 +39,7 @@ def format_count(number: int, noun: str) -> str:
 
 
 def format_used(amount: float | None, form: Callable[[float], str]) -> str:
-    """What has been used, as `form` writes it; nothing for nothing, and None is unknown."""
+    """What has been used, as `form` writes it: `unknown` for None, and empty for 0."""
     return "unknown" if amount is None else form(amount) if amount else ""
 
 

@@ -34,7 +34,7 @@ def other_users() -> List[str]:
 
 
 def _is_person(uid: int) -> bool:
-    """Whether it is no number of the system or of a service: see UIDS-GIDS.md of systemd."""
+    """Whether it is not the number of a system user or a service: see UIDS-GIDS.md of systemd."""
     return uid >= 1000 and not 61184 <= uid <= 65535
 
 

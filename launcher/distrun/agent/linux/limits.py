@@ -32,7 +32,7 @@ _OF_HOST = ("kernel.pid_max", "kernel.threads-max")
 """Each thread of a host has an id of its own, also within other containers."""
 _FILES_OF_HOST = rb"too many open files in system|errno 23\b"
 _OF_SIGNALS = {9: b"memory", 24: b"cpu time", 25: b"too large"}
-"""SIGKILL, SIGXCPU, SIGXFSZ: of what they speak without a word in the log."""
+"""SIGKILL, SIGXCPU, SIGXFSZ: the limits that they show without a word in the log."""
 _WORDS = (
     *(b"thread", b"fork", b"unavailable", b"errno", b"error #34", b"alloc", b"memory", b"mmap"),
     *(b"too many open", b"ancdata", b"too large", b"cpu time"),

@@ -257,9 +257,9 @@ def reap(is_excluded: Callable[[int], bool] = lambda _: False) -> bool:
 
 
 class Ending:
-    """Ends every descendant of this process while its loop goes on, a round of signals at a time.
+    """Ends every descendant of this process while its loop continues, a round of signals at a time.
 
-    Call :meth:`step` every KILL_INTERVAL: the exit of a grandchild is no event for this process.
+    Call :meth:`step` every KILL_INTERVAL: the exit of a grandchild is not reported to this process.
     Use it in a subreaper that has inherited the processes of a dead child.
 
     Args:

@@ -8,7 +8,7 @@ import stat
 from typing import Dict, List, Union
 
 LARGEST_SCRIPT = 100_000_000
-"""Bytes. A larger file is none: reading a sparse one would take hours."""
+"""Bytes. A larger file is not a script: reading a sparse one would take hours."""
 
 
 def content(path: str) -> bytes:

@@ -327,8 +327,8 @@ class TaskExited(Report):
     agent had received the order to stop it. `contact`, of an exit 0: `met`, if another process was
     connected to a port on which it listened; `alone`, if none was; `silent`, if it never listened.
     `child`: the last of its other processes that a signal killed, which distrun did not send.
-    `found`: what the host shows of what its log speaks of: limits, and who has a port; and where
-    it listened, if only on loopback.
+    `found`: what the host knows about limits and ports that its log names; and where it listened,
+    if only on loopback.
     """
 
     task: str

@@ -11,12 +11,12 @@ from distrun.agent.linux import peers
 from distrun.agent.protocol import Cause, Code
 
 MOST_KEYS = 32
-"""In one datagram, and in one report to the supervisor."""
+"""How many keys one datagram, or one report to the supervisor, has at most."""
 _MAX_DATAGRAM = 4096
 _MAX_WORD = 256
 """Characters of a key and its value."""
 _MAX_PER_SECOND = 1000
-"""Datagrams of one task, which are read."""
+"""How many datagrams of one task are read."""
 _MAX_PER_TURN = 256
 """Datagrams that are read in one turn, so that one socket cannot starve what else there is."""
 _PAUSE = 0.005

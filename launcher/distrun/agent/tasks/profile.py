@@ -13,7 +13,7 @@ from distrun.agent.linux import facts, processes, sock_diag
 from distrun.agent.linux.regular import LARGEST_SCRIPT, open_regular
 
 _RATE, _READINGS = 25, 50
-"""Samples, which cost a fiftieth of a core for a task, and readings of the CPU time, a second."""
+"""Per second: samples, which cost a fiftieth of a core per task, and readings of the CPU time."""
 _READINGS_PER_DELAY = 5
 """How many readings there are for one of the run queues, which are a file for each thread."""
 _SPARE_SECONDS = 10.0
@@ -23,7 +23,7 @@ _LEAST_SECONDS = 1.0
 _MOST_FRAMES = 100
 _LONGEST_NAME = 300
 _MOST_CONNECTIONS = 64
-"""Of a process: those with most bytes."""
+"""How many connections of a process are reported: those with the most bytes."""
 _INSTALLED = ("-packages/", "/lib/python3", "<frozen ")
 
 
@@ -33,7 +33,7 @@ class _Recording:
     def __init__(self, task: str, pid: int, program: Optional[int], seconds: int) -> None:
         self._found: Dict[str, Any] = {"task": task, "pid": pid}
         self._pid, self._began = pid, time.time()
-        self._before = _surroundings(pid)
+        self._before = _host_counters(pid)
         self._readings: List[Tuple[float, float, float]] = []
         self._delay = 0.0
         self._output, self._messages = os.memfd_create("profile", 0), os.memfd_create("errors", 0)
@@ -79,7 +79,7 @@ class _Recording:
             self._process.kill()
             self._process.wait()
             os.write(self._messages, b"\npy-spy got no core in time: the host is too busy")
-        after = _surroundings(self._pid)
+        after = _host_counters(self._pid)
         recording: Dict[str, Any] = {
             "readings": self._readings,
             **{name: after[name] - before for name, before in self._before.items()},
@@ -195,8 +195,8 @@ def _delay(pid: int) -> float:
     return round(found / 1e6, 1)
 
 
-def _surroundings(pid: int) -> Dict[str, float]:
-    """What is counted up: seconds."""
+def _host_counters(pid: int) -> Dict[str, float]:
+    """Counters of the host, in seconds."""
     return {
         "throttled": _try(lambda: facts.throttled_seconds(pid), 0.0),
         "host_busy": _try(_busy_seconds, 0.0),

@@ -32,7 +32,7 @@ _CONTACT_CHECK_SECONDS = 0.5
 _UNSEEN_PART = 0.2
 """The part of a task's life, at its end, in which it may begin to listen without being seen."""
 _END_BYTES = 16384
-"""Of a log, in which a task that fails may speak of a limit or a port."""
+"""How much of a log's end is searched for words about a limit or a port."""
 _MOST_OWNERS = 8
 _LONGEST_LEFT = 255  # the supervisor refuses longer ones
 _OF_CRASHES = (4, 5, 6, 7, 8, 9, 11, 31)

@@ -26,10 +26,10 @@ from distrun.agent.protocol.stack_messages import (
 from distrun.agent.tasks import profile
 
 _SECONDS = 15.0
-"""For all tasks of this host."""
+"""How long reading all tasks of this host may take."""
 _SECONDS_EACH = 5.0
 _MOST_PROCESSES = 16
-"""Of each task: those that were started first."""
+"""How many processes of each task are read: those that were started first."""
 _MOST_THREADS = 256
 _MOST_FRAMES = 100
 _LONGEST_NAME = 300

@@ -16,7 +16,7 @@ OnData = Callable[[FileRead], None]
 OnEnd = Callable[[FileReadEnd], None]
 
 MOST_FILES = 100_000
-"""Of a working folder."""
+"""How many files of a working folder are listed."""
 _MOST_LEFT_OUT = 1000
 _MOST_CHARACTERS = 32 << 20
 """Of all names of a host. Those after them are dropped: no host has as many."""
