@@ -381,7 +381,7 @@ HEAD = "Traceback (most recent call last):"
 )
 def test_thousands_of_errors_in_a_log_delay_no_verdict(line: str) -> None:
     raw = f"{line}\n".encode() * (64_000 // len(line))
-    assert LogAnalysis(LogTail(raw), 1).exception is not None
+    assert LogAnalysis(LogTail(raw), 1).raised is not None
 
 
 @pytest.mark.timeout(60)  # the time of these patterns grows with the square of the line's length
@@ -488,7 +488,7 @@ RAN_OUT = "WARNING:tensorflow:Your input ran out of data; interrupting training.
         ("EPOCH=3 EPOCHS=10 STEP=5 STEPS=5", f"Epoch 3/10\n{RAN_OUT}", "epoch 3 of 10: ran out"),
         ("STEP=40 STEPS=100", LOGGED, "0 at step 40 of 100, after an error: ValueError: batch"),
         ("EPOCH=3 EPOCHS=10", "Epoch 3/10\nerror: bad\n", "3 of 10, after an error: error: bad"),
-        ("EPOCH=3 EPOCHS=10", "error: bad\nEpoch 3/10\n", ""),
+        ("EPOCH=3 EPOCHS=10", "error: bad\nEpoch 3/10\nerror: 0.3\n", ""),
         ("EPOCH=2 EPOCHS=2", f"{RAN_OUT}Epoch 2/2\n", "0 without a step: found no data: WARN"),
         ("EPOCH=2 EPOCHS=2 LOSS=1", f"{RAN_OUT}Epoch 2/2\n", ""),
         ("", "Found 0 files\nsaved\n", "worker:0 exited 0 without a step: found no data: Found 0"),

@@ -128,10 +128,7 @@ def read_values(line: str) -> dict[str, str] | None:
     keys = ("EPOCH", "EPOCHS", "STEP", "STEPS")
     values = {k: v for k, v in zip(keys, pair.groups() if pair else (), strict=False) if v}
     taken = -1  # the epoch's place: `Epoch: [3/90][ 10/391]`
-    for key, forms in (
-        ("EPOCH", (_EPOCH,)),
-        ("STEP", () if of_test else (_STEP, _COUNTS)),
-    ):
+    for key, forms in (("EPOCH", (_EPOCH,)), ("STEP", () if of_test else (_STEP, _COUNTS))):
         matches = (match for form in forms for match in form.finditer(line))
         count = next((match for match in matches if match.start("count") != taken), None)
         if count is not None and key not in values:
@@ -166,7 +163,8 @@ class ProgressLines:
             return []
         form = " ".join(_ANY_NUMBER.sub("#", line[:_MOST_CHARACTERS]).split())
         fraction = _FRACTION.search(line)
-        place = (*_place(values), 0.0 if fraction is None else float(fraction[1]))
+        epoch, step = (int(values.get(key, 0)) for key in ("EPOCH", "STEP"))
+        place = (epoch, step, 0.0 if fraction is None else float(fraction[1]))
         before = self._last.get(form)
         if before is None and len(self._last) >= _MOST_FORMS:
             return []
@@ -177,7 +175,3 @@ class ProgressLines:
             return []
         self._moved.add(form)
         return [before[1], values]
-
-
-def _place(values: dict[str, str]) -> tuple[int, int]:
-    return int(values.get("EPOCH", 0)), int(values.get("STEP", 0))

@@ -272,12 +272,13 @@ class _Analysis:
         if number not in CRASH_SIGNALS or number in self._failure.sent:
             return None
         log = self._log(task.name)
-        line = log.abort if log.crash is None else log.crash
+        line = next(reversed(log.aborts), None) if log.crash is None else log.crash
         return None if _follows_sigterm(log, line) else task_failure(task, log)
 
     def _exception_before_stop(self, task: TaskState) -> TaskFailure | None:
         log = self._log(task.name)
-        if not log.ends_with_exception or _follows_sigterm(log, log.exception):
+        end = None if log.message is None else log.message.index
+        if not log.ends_with_exception or _follows_sigterm(log, end):
             return None
         found = failure_in_log(task, log)
         return None if found is None else with_limit(found, task, log)

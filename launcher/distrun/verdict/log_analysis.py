@@ -258,11 +258,6 @@ class LogAnalysis:
         return raised is not None and not raised.is_ignored and self._later_lines(raised) == 0
 
     @cached_property
-    def exception(self) -> int | None:
-        """The index of the line that names the exception."""
-        return None if self.raised is None else self.raised.exception
-
-    @cached_property
     def excerpts(self) -> tuple[Excerpt, ...]:
         """The excerpts for the rules: the exception and its causes, else the last lines."""
         if self.raised is not None:
@@ -279,7 +274,7 @@ class LogAnalysis:
     @property
     def abort_excerpts(self) -> tuple[Excerpt, ...]:
         """The lines in which native code says why it ends the process."""
-        return tuple(map(self._of_abort, self._aborts))
+        return tuple(map(self._of_abort, self.aborts))
 
     def _of_exception(self, which: Traceback) -> Excerpt:
         own, found = type_of(self.lines[which.exception].strip()), which.message
@@ -340,14 +335,10 @@ class LogAnalysis:
         return Excerpt(lines=tuple(lines), is_tensorflows=is_tensorflows)
 
     @cached_property
-    def _aborts(self) -> list[int]:
+    def aborts(self) -> list[int]:
+        """The indices of the last lines in which native code says why it ends the process."""
         last = range(max(0, len(self.lines) - _LAST_ABORT), len(self.lines))
         return [index for index in last if _is_abort(self.lines[index])]
-
-    @property
-    def abort(self) -> int | None:
-        """The index of the last line in which native code says why it ends the process."""
-        return self._aborts[-1] if self._aborts else None
 
     @cached_property
     def crash(self) -> int | None:
@@ -367,10 +358,10 @@ class LogAnalysis:
         TensorFlow's threads may outlive the interpreter. Every task has PYTHONFAULTHANDLER: a
         crash before the exception would have left Python's own lines.
         """
-        if self.exception is None:
+        if self.raised is None:
             return False
         return self.crash is None or (
-            self.crash > self.exception
+            self.crash > self.raised.exception
             and any("<no Python frame>" in line for line in self.lines[self.crash :])
         )
 

@@ -49,6 +49,8 @@ _SOME_DATA = re.compile(
 )
 _EPOCH_BEGINS = re.compile(r"Epoch \d+/\d+\s*$")
 """Keras prints it also without any data."""
+_ERROR = re.compile(rf"(?:{ERROR.pattern})(?!\s*[-+.\d])")
+"""What says that it is an error, and no metric of that name."""
 _METRIC = re.compile(r"(?i)(?:loss|acc|accuracy)\b\W{1,4}\d")
 _STOPPED_EARLY = re.compile(
     r"(?i)\bearly[ _-]?stop|\bstop\w* early\b|trainer to stop\b|\bstopped: |\bconverged\b"
@@ -182,12 +184,11 @@ def _hidden_exceptions(
 
 def _timed_out(done: list[TaskState], shell_text: tuple[str, str]) -> Iterator[Found]:
     """Find tasks that lived until `timeout` ends their program, and as long as it takes to exit."""
-    limit = _TIMEOUT.search(shell_text[1])
-    seconds = float(limit[1]) * _UNITS[limit[2]] if limit is not None else float("inf")
+    limit, path = _TIMEOUT.search(shell_text[1]), _hider(*shell_text)
+    seconds = float(limit[1]) * _UNITS[limit[2]] if limit and path else float("inf")
     for task in done:
         if seconds <= (task.exit.lived or 0.0) <= 1.05 * seconds + 2:
-            cause = Cause(Code.TIMEOUT_HIDDEN, task=task.name, seconds=seconds)
-            yield cause._replace(path=_hider(*shell_text)), ()
+            yield Cause(Code.TIMEOUT_HIDDEN, task=task.name, seconds=seconds, path=path), ()
 
 
 def _stopped_short(
@@ -201,7 +202,7 @@ def _stopped_short(
             continue
         log = LogAnalysis(read_log(task.name), 1, task.name)  # as if it had failed of the error
         raised = log.raised if reached else None
-        error = log.find_last(ERROR) if reached and log.raised is None else None
+        error = log.find_last(_ERROR) if reached and log.raised is None else None
         if raised is not None and not raised.is_ignored and raised.message.type not in _EXITS:
             at: int | None = raised.message.index
             cause = exception_cause(task, log)._replace(code=Code.EXCEPTION_HIDDEN)

@@ -138,7 +138,7 @@ def _task_failure(task: TaskState, log: LogAnalysis) -> TaskFailure:
         return TaskFailure(Kind.LIMIT, cause, (exit_evidence(task),))
     if number == SIGTERM or task.code == TF_PREEMPTED:
         return _preempted(task, log)
-    if task.signal is not None or (number == SIGKILL and log.exception is None):
+    if task.signal is not None or (number == SIGKILL and log.raised is None):
         return _killed(task, number or SIGKILL, log)
     return _by_log(task, log)
 
@@ -347,9 +347,8 @@ def _crash(task: TaskState, log: LogAnalysis) -> TaskFailure:
         lines.append(log.crash)
         if log.frame is not None:
             lines.append(log.frame[0])
-    if log.abort is not None:
-        lines.append(log.abort)
-    quote = "" if log.abort is None else _shorten(log.quote(log.abort))
+    lines += log.aborts[-1:]
+    quote = _shorten(log.quote(log.aborts[-1])) if log.aborts else ""
     place = "" if log.crash is None else log.place
     cause = exit_cause(task)._replace(code=Code.CRASHED, task=task.name, text=quote, name=place)
     quoted = (log.evidence(each) for each in lines)
