@@ -106,7 +106,7 @@ def test_it_has_nothing_of_a_user_means_the_same_and_can_be_read_elsewhere(
             f"distrun-{json.loads(files['bundle.json'])['job_id']}"
         }
         assert "distrun-user-1-mnist-" in archived.getnames()[0]
-    odd = distrun.cwd / "an odd 'name'.tar.gz"
+    odd = distrun.cwd / "an odd 'name'.tgz"
     (distrun.cwd / "bundle.tar.gz").rename(odd)
     kept = b"\n".join(unpacked("--keep-names")[0].values())
     assert b"/home/anna/data" in kept

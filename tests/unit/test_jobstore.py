@@ -1,16 +1,18 @@
 """Jobs' folders: names, looking them up, the lock that tells a living supervisor, the socket."""
 
+import errno
 import os
 import pwd
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from distrun.agent.linux import private_dir
 from distrun.errors import UsageError
 from distrun.job import folder as job_folder
-from distrun.job import leftovers
+from distrun.job import leftovers, record
 from distrun.job.folder import JobFolder, JobStore
 from distrun.job.record import EventLog
 from harness.values import not_none
@@ -110,6 +112,26 @@ def test_what_is_no_job_or_broken_is_in_nobodys_way(store: JobStore, name: str) 
     assert store.unfinished() == []
     with pytest.raises(UsageError, match="no job"):
         store.find(name)
+
+
+def test_a_job_of_another_user_is_in_nobodys_way(
+    store: JobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that root has copied into the folder."""
+    job, foreign = add(store, "mnist"), add(store, "foreign", order=1)
+    refused = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    def refuse(path: Path) -> bool:
+        if path.parent.name == foreign.job_id:
+            raise refused
+        return os.path.exists(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pathlib.Path.exists", refuse)
+        assert [each.job_id for each in store.folders()] == [job.job_id]
+    monkeypatch.setattr(record, "open_regular_file", Mock(side_effect=refused))
+    assert foreign.record_fault() == "cannot be read (Permission denied)"
+    assert not foreign.state().phase.is_final
 
 
 def test_a_host_of_a_lost_job_may_run_its_tasks_until_the_lease_is_over(tmp_path: Path) -> None:

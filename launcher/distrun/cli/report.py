@@ -68,13 +68,14 @@ def command(
       distrun report --serve mnist
       distrun bundle mnist -o mnist.tar.gz && distrun report mnist.tar.gz
     """
+    is_bundle = job is not None and job.endswith((".tar.gz", ".tgz"))
     if serve:
-        if output is not None or (job or "").endswith(".tar.gz"):
+        if output is not None or is_bundle:
             raise UsageError("--serve shows a job of this machine, and writes no file")
         return _serve(JobStore.default().find(job), tasks, port or 0, may_stop=allow_stop)
     if port is not None or allow_stop:
         raise UsageError("--port and --allow-stop are only for --serve")
-    if job is not None and job.endswith(".tar.gz"):
+    if job is not None and is_bundle:
         with opened(Path(job)) as (folder, about):
             page = make_page(folder, tasks, about)
     else:

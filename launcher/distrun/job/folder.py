@@ -153,9 +153,9 @@ class JobFolder:
 
         A folder named `jobs` may hold other things, too.
         """
-        if self._lock_file.exists() or self.job_id.startswith(_UNFINISHED):
-            return True
         try:
+            if self._lock_file.exists() or self.job_id.startswith(_UNFINISHED):
+                return True
             return _FILES.issuperset(os.listdir(self.path))
         except OSError:
             return False  # it has just been removed, or belongs to somebody else
@@ -249,8 +249,8 @@ class JobFolder:
         try:
             read = [*record.read(str(self.events_file)), *self._unsent_reports()]
             state = lifecycle.replay(read)
-        except FileNotFoundError:
-            # It is being created or removed, or its creation failed.
+        except (FileNotFoundError, PermissionError):
+            # It is being created or removed, its creation failed, or another user owns the record.
             return lifecycle.JobState(job_id=self.job_id, created_at=self.created_ns / 1e9)
         if state.created_at:
             return state
@@ -258,10 +258,7 @@ class JobFolder:
 
     def record_fault(self) -> str | None:
         """Say why the record does not show the job; None if it does, or is just being begun."""
-        try:
-            fault = record.beginning_fault(str(self.events_file))
-        except OSError:  # the command that reads it says so
-            return None
+        fault = record.beginning_fault(str(self.events_file))
         is_new = fault is not None and time.time() - self.created_ns / 1e9 < _BEGINNING_SECONDS
         return None if is_new and self.is_locked else fault
 

@@ -171,6 +171,8 @@ def beginning_fault(path: str) -> str | None:
             line = file.readline(_LONGEST_LINE)
     except FileNotFoundError:
         return "is not a regular file" if os.path.lexists(path) else "is missing"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
     if not line:
         return "has no events"
     event = _decode_line(line) if line.endswith(b"\n") else None
