@@ -226,6 +226,7 @@ def test_the_tasks_of_a_lost_job_are_found_without_an_environment_and_a_first_th
     wait_until(lambda: up.exists() and up.read_text().count("\n") == 2)
     tasks = [each["pid"] for each in distrun.status(job)["tasks"]]
     wait_until(lambda: not_none(processes.find(tasks[0])).state == "Z")
+    assert processes.command(tasks[0])
     distrun.lose(job)
     assert distrun("clean", "--all").stdout == "", "its tasks still write their logs"
     assert (distrun.home / "jobs" / job / "logs" / "worker-0.log").exists()
@@ -326,7 +327,7 @@ def test_kill_all_ends_lost_jobs_and_what_ended_ones_have_left(distrun: Distrun)
     done = distrun("kill", "--all")
     assert left.wait(SOON) == -signal.SIGTERM
     assert done.returncode == 0, done.stderr
-    assert "had already succeeded; ended 1 processes of the job" in done.stderr
+    assert "had already succeeded; ended 1 process of the job" in done.stderr
     assert f"the supervisor of job {lost} had died; ended " in done.stderr
     assert not any(map(alive, tasks))
     assert [distrun.status(each)["state"] for each in (lost, ended)] == ["stopped", "succeeded"]

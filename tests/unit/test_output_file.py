@@ -1,6 +1,7 @@
 """Files that commands write into folders that others can change, who act at the worst moment."""
 
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -104,3 +105,13 @@ def test_a_device_is_written_to_and_stays(tmp_path: Path) -> None:
     with write_file(link) as file:
         file.write(b"new")
     assert link.is_symlink()
+
+
+def test_what_cannot_be_read_to_be_written_is_named(shared: Path) -> None:
+    missing = shared / "events.jsonl"
+    with (
+        pytest.raises(HostError, match=rf"page cannot be written: {re.escape(str(missing))}: No "),
+        write_file(shared / "page") as file,
+    ):
+        file.write(missing.read_bytes())
+    assert list(shared.iterdir()) == []

@@ -45,7 +45,9 @@ def write_file(path: str | os.PathLike[str], *, replaces: bool = True) -> Iterat
         if isinstance(error, FileExistsError) and not replaces:
             hint = "choose another file, or use --force"
             raise UsageError(f"{printable(os.fspath(path))} exists already", hint=hint) from None
-        raise HostError(f"{os.fspath(path)} cannot be written: {error.strerror}") from error
+        name = str(error.filename)  # of what goes into it, if that cannot be read
+        why = f"{name}: {error.strerror}" if os.path.isabs(name) else error.strerror
+        raise HostError(f"{os.fspath(path)} cannot be written: {why}") from error
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from distrun.job import control, events, leftovers, queued_job, traces
 from distrun.job.control import supervisor_place
 from distrun.words.causes import cause_text
 from distrun.words.events import event_text
-from distrun.words.formats import format_names
+from distrun.words.formats import format_count, format_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,7 +121,7 @@ class StoppedJob:
         found = leftovers.end(
             folder, self._order.command, self._say_delay, has_just_ended=is_by_supervisor
         )
-        count = f"ended {found.count} processes of the job" if found.count else ""
+        count = f"ended {format_count(found.count, 'process')} of the job" if found.count else ""
         if self._channel is None and self._had_ended:
             said = f"{job} had already {found.state.phase.value}"
         elif is_by_supervisor:
@@ -129,7 +129,7 @@ class StoppedJob:
         else:
             how = "had died" if self._channel is None else "died"
             said = f"the supervisor of {job} {how}"
-            count = f"ended {found.count} processes of the job"
+            count = f"ended {format_count(found.count, 'process')} of the job"
         where = f"nothing is left on {', '.join(found.hosts)}" if found.hosts else ""
         for error in found.errors:
             self._on_error(error)

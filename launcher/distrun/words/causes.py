@@ -983,9 +983,8 @@ TEXTS: dict[Code, Words] = {
     Code.EXITED_WHILE_NEEDED: "{subject}exited 0 while the others still needed it",
     Code.SUCCESS_QUALIFIED: "it succeeded only in part: {within}",
     Code.LEFT_AT_WORK: lambda c: (
-        f"{format_task_names(c.tasks)} exited 0 with "
-        f"{'1 process' if c.count == 1 else f'{c.count} processes'} still running, which distrun "
-        f"ended: {c.text}"
+        f"{format_task_names(c.tasks)} exited 0 with {format_count(c.count, 'process')} still "
+        f"running, which distrun ended: {c.text}"
     ),
     Code.CHILD_CRASHED: """{task_names} exited 0 although {signal_name} killed one of its
         processes""",

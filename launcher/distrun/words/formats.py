@@ -34,8 +34,8 @@ def one_line(text: str) -> str:
 
 
 def format_count(number: int, noun: str) -> str:
-    """`1 task`, `2 tasks`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """`1 task`, `2 tasks`, `2 processes`."""
+    return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
 
 
 def format_used(amount: float | None, form: Callable[[float], str]) -> str:

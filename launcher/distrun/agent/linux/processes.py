@@ -90,12 +90,12 @@ def read_short(path: str) -> bytes:
 
 
 def command(pid: int) -> str:
-    """The beginning of a process's command line; empty if it has none, or has ended."""
+    """The beginning of a process's command line, or its name; empty if it has ended."""
     try:
-        words = read_short("/proc/{}/cmdline".format(pid)).rstrip(b"\0").split(b"\0")
+        line = read_short("/proc/{}/cmdline".format(pid)) or read_short("/proc/{}/comm".format(pid))
     except OSError:
         return ""
-    text = b" ".join(words).decode("utf-8", "replace")
+    text = line.rstrip(b"\0\n").decode("utf-8", "replace")
     return "".join(each if each.isprintable() else " " for each in text[:_LONGEST_COMMAND])
 
 
