@@ -160,6 +160,7 @@ DEEP = "x = " + "(" * 90 + ")" * 90 + "\ny = " + "+".join(["1"] * 50_000) + "\n"
 UNREAD = {
     "it is larger than 512 KB": "# " + "x" * (3 << 20) + "\n" + SETS,
     "it nests too deeply": DEEP,
+    "it is a zip archive, or compiled": "PK\3\4\0, as of zipapp and pex, PK\5\6",
 }
 INTERPRETERS = {
     "cannot be started": "not a program",

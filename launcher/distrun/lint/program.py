@@ -144,6 +144,9 @@ class Program:
         if len(text) > _LARGEST_FILE:
             self.unread[shown] = f"it is larger than {_LARGEST_FILE >> 10} KB"
             return None
+        if b"\0" in text and (b"PK\5\6" in text or text[2:4] == b"\r\n"):  # Python runs these, too
+            self.unread[shown] = "it is a zip archive, or compiled"
+            return None
         self.files.append(path)
         try:
             with warnings.catch_warnings():
