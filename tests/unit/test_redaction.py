@@ -262,7 +262,7 @@ SAID = {
     "german": f"Passwort: {HIDDEN}",
     "pair": f"get(url, auth=('anna', '{HIDDEN}'))",
     "on the next line": f"Your token:\n{HIDDEN}\n",
-    "sentence 8": f"Token of anna: {HIDDEN}; the password was changed to {HIDDEN}",
+    "sentence 8": f"Token of anna: {HIDDEN}",
     "short names": f"creds={HIDDEN} psk={HIDDEN} PHPSESSID={HIDDEN} storepass={HIDDEN}",
     "sentence 4": f"Invalid API key provided: {HIDDEN}",
     "sentence 5": f"Enter password for anna: {HIDDEN}",

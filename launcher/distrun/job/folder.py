@@ -567,12 +567,11 @@ class JobStore:
     def running(self) -> list[JobFolder]:
         """Return the jobs with a supervisor, and those in Slurm whose record has no end."""
         return [
-            each for each in self.folders() if each.supervisor_pid() is not None or _waits(each)
+            each
+            for each in self.folders()
+            if each.supervisor_pid() is not None
+            or (each.is_elsewhere and not each.state().phase.is_final)
         ]
-
-
-def _waits(folder: JobFolder) -> bool:
-    return folder.is_elsewhere and not folder.state().phase.is_final
 
 
 def replace_file(file: Path, text: str) -> None:

@@ -544,15 +544,11 @@ class Job:
             "replacements": output_json(self.state.replacements),
             "tensorboard": self.tensorboard,
             "quiet_since_at": None if self.state.quiet is None else self.state.quiet.since,
-            "advice": self._advice_json(),
+            "advice": self.advice
+            and {**to_json(self.advice), "text": advice_text(self.advice, self.state.name)},
             "timing": output_json(self.timing),
             "tasks": [task.to_json() for task in self.tasks],
         }
-
-    def _advice_json(self) -> dict[str, Any] | None:
-        if self.advice is None:
-            return None
-        return {**to_json(self.advice), "text": advice_text(self.advice, self.state.name)}
 
     def _host_json(self, host: HostState) -> dict[str, Any]:
         fields = output_json(host)

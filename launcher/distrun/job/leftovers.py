@@ -122,7 +122,10 @@ def end(
             lost = ()
         hosts, uncleared = _clear_hosts(folder, state, lost, on_delay)
         errors += uncleared
-        if not state.phase.is_final and _is_incomplete(folder) and _may_use_hosts(folder):
+        file = str(folder.events_file)
+        # Without a record, no task has begun.
+        is_incomplete = os.path.lexists(file) and record.fault(file) is not None
+        if not state.phase.is_final and is_incomplete and _may_use_hosts(folder):
             errors.append(_unknown_hosts(folder))
         with contextlib.suppress(OSError):  # it cannot be written: nothing is resumed from it
             _record(folder, state, hosts, "" if errors else command)
@@ -155,12 +158,6 @@ def _locked(folder: JobFolder) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
-
-
-def _is_incomplete(folder: JobFolder) -> bool:
-    """Whether the record of a job that has begun lacks events. Without a record, none has begun."""
-    file = str(folder.events_file)
-    return os.path.lexists(file) and record.fault(file) is not None
 
 
 def _may_use_hosts(folder: JobFolder) -> bool:

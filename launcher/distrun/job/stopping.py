@@ -121,15 +121,14 @@ class StoppedJob:
         found = leftovers.end(
             folder, self._order.command, self._say_delay, has_just_ended=is_by_supervisor
         )
-        count = f"ended {format_count(found.count, 'process')} of the job" if found.count else ""
+        is_lost = not (is_by_supervisor or self._had_ended)
+        count = f"ended {format_count(found.count, 'process')} of the job"
         if self._channel is None and self._had_ended:
             said = f"{job} had already {found.state.phase.value}"
         elif is_by_supervisor:
             said = f"{job} has ended"
         else:
-            how = "had died" if self._channel is None else "died"
-            said = f"the supervisor of {job} {how}"
-            count = f"ended {format_count(found.count, 'process')} of the job"
+            said = f"the supervisor of {job} {'had died' if self._channel is None else 'died'}"
         where = f"nothing is left on {', '.join(found.hosts)}" if found.hosts else ""
         for error in found.errors:
             self._on_error(error)
@@ -138,7 +137,7 @@ class StoppedJob:
             self._say(f"{job}: processes of distrun, which run no task, remain: {pids}")
         if found.errors and is_by_supervisor:
             said = f"{job} has ended on the other hosts"
-        self._say("; ".join(filter(None, (said, count, where))))
+        self._say("; ".join(filter(None, (said, count if found.count or is_lost else "", where))))
         self.has_ended_now = is_by_supervisor
 
     def _say_delay(self, host: str, cause: Cause) -> None:

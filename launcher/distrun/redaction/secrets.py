@@ -113,13 +113,10 @@ _OF_SERVICE = (
     r"|(?:github_pat|dckr_pat|do[opr]_v1|wandb_v1|gl(?:pat|dt|rt|ft|cbt|ptt|agent|sa|c)|pypi|nvapi"
     r"|GOCSPX|AGE-SECRET-KEY|whsec|lin_api|ntn|xkeysib|PMAK|NRAK|tskey-[a-z]{3,9})[-_][\w-]{16,}"
     r"|(?:SK|key-|dapi|shp[a-z]{2}_)[0-9a-f]{32}(?![A-Za-z0-9])|dp\.[a-z]{2}\.[A-Za-z0-9]{20,}"
-    r"|(?:1//0|[A-Za-z0-9]{14}\.atlasv1\.)[\w-]{20,}"
+    r"|(?:1//0|[A-Za-z0-9]{14}\.atlasv1\.|ya29\.|hv[bs]\.|AIza|\d{8,10}:AA|xapp-)[\w-]{20,}"
     r"|(?:LS0tLS1CRUdJTi|FwoGZXIvYXdz|IQoJb3JpZ2lu)[A-Za-z0-9+/]{16,}={0,2}"
     r"|(?:sk|pk|rk)(?:_live_|_test_|[-_](?=[a-z_-]{0,60}[A-Z0-9]))[A-Za-z0-9_-]{16,}"
-    r"|(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])|AIza[A-Za-z0-9_-]{30,}"
-    r"|ya29\.[A-Za-z0-9_-]{20,}|xox[a-z]-[A-Za-z0-9-]{10,}|xapp-[A-Za-z0-9-]{10,}"
-    r"|hv[bs]\.[A-Za-z0-9_-]{20,}|SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"
-    r"|[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}"
+    r"|(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])|SG\.[\w-]{16,}\.[\w-]{16,}|xox[a-z]-[\w-]{10,}"
     r"|(?<![_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?)"
 )
 """The tokens of services that can be told by how they begin."""
@@ -150,9 +147,7 @@ _NAME = re.compile(
     r"(?:(?i:api|access|secret|private|license|encryption|signing|master) (?=(?i:keys?)\b))?"
     r"[A-Za-z_.-][\w.-]{0,200}\w"
 )
-_QUOTE = (
-    r"(?:\\*(?:[\"']|u002[27])|%(?:25)?2[27]|&(?:quot|apos|#39|#34|#x27);|\*\*|[`\u2018-\u201d])"
-)
+_QUOTE = r"(?:\\*(?:[\"']|u002[27])|%(?:25)?2[27]|&(?:quot|#39|#x27);|\*\*|[`\u2018-\u201d])"
 _SPACE = r"\s{0,20}"
 _TYPE = r"(?::[ ]?[\w&][\w.\[\] |]{0,40}(?= =)|[ ]\([\w ./:-]{1,40}\)(?=[ ]?[:=]))?"
 _SCHEME = r"(?:(?i:bearer|basic|token)\s)?"
@@ -163,8 +158,7 @@ _SIGN = (
     rf"|: invalid \w{{1,20}} value:|[:\uff1a\uff1d]|%(?:25)?3[AaDd])|>(?=[^\s=])"
     rf"|</\w{{1,20}}>\s{{0,20}}<\w{{1,20}}>"
     rf"|[,\s{{]{{1,20}}{_QUOTE}?(?:[Vv]alue|default){_QUOTE}?[ ]?[:=]"
-    rf"|\s(?:(?:is|was|(?:was )?(?:set|changed) to|provided):?|(?:for|of) \S{{1,60}}:)\s"
-    rf"(?=[\"']|\S{{0,99}}\d)"
+    rf"|\s(?:(?:is|was|set to|provided):?|(?:for|of) \S{{1,60}}:)\s(?=[\"']|\S{{0,99}}\d)"
     rf"|(?(end){_SPACE},{_SPACE}(?=[bur]?{_QUOTE})|(?!)))?"
 )
 _QUOTED = (
