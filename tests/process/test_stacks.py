@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
 from distrun.agent.tasks import stacks
 from harness.command import Distrun, recorded_events, write_program
@@ -123,6 +124,15 @@ def test_the_task_that_the_others_wait_for_is_named_with_its_line(
     assert (found["straggler"]["task"], found["straggler"]["gain"] > 0.3) == ("worker:1", True)
     reason = found["straggler"]["reasons"][0]
     assert (reason["kind"], reason["place"]) == ("saving", "save_model, train.py:6")
+    done = distrun("profile", "--seconds", "300", "-o", str(tmp_path / "missing" / "job.json"))
+    assert (done.returncode, done.stdout) == (69, "")
+    pid = distrun.status()["tasks"][1]["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    assert (
+        f"worker:1: it is suspended; kill -CONT {pid}"
+        in distrun("profile", "--seconds", "1").stdout
+    )
+    os.kill(pid, signal.SIGCONT)
     profiles = json.loads(file.read_text())["profiles"]
     assert {"worker:0", "worker:1"} <= {each["name"] for each in profiles}
 
@@ -152,3 +162,17 @@ def test_the_task_that_the_others_wait_for_is_named_with_its_line(
     assert {task["state"] for task in distrun.status()["tasks"]} == {"running"}
     assert distrun("kill").returncode == 0
     assert distrun("profile").returncode == 2
+
+
+def test_what_has_no_python_or_does_not_run_is_not_profiled(
+    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUST_BACKTRACE", "1")
+    distrun.detached('[ "$DISTRUN_TASK" = worker:1 ] || exec sleep 1000', workers=2)
+    wait_until(lambda: distrun.status()["tasks"][1]["state"] == "succeeded")
+    assert "worker:0: it is no Python program" in distrun("profile", "--seconds", "1").stdout
+    for command in ("stacks", "profile"):
+        done = distrun(command, "-t", "worker:1")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "nothing of worker:1 runs now" in done.stderr
+    distrun.checked("kill")

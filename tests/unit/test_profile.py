@@ -142,7 +142,7 @@ def test_a_step_that_waits_for_a_generator_waits_for_input() -> None:
     made = "outer_factory.<locals>.inner_factory.<locals>.tf__load.<locals>.decode"
     converted = (((made, "/tmp/__autograph_generated_filex.py", 16), *GENERATOR[1:]), 0.5)
     found = profiled(*alternating, others=(converted,))
-    assert found.places[Kind.INPUT] == "load.<locals>.decode, as AutoGraph has made it"
+    assert found.places[Kind.INPUT] == "load.<locals>.decode, as AutoGraph has converted it"
     never_waits = profiled((STEP, 0.5, 1.0), others=((GENERATOR, 0.5),))
     assert never_waits.shares[Kind.INPUT] == pytest.approx(1.0)
 
@@ -215,6 +215,31 @@ def test_short_steps_that_mostly_wait_are_told(
     look = [profiled((STEP, busy, 1.0), (STEP, 1 - busy, 0.0), task=name) for name in names]
     found = advise_by_profiles([look] * 3, names, {}, dict.fromkeys(names, rate))
     assert (found is not None and found.symptom is Symptom.SMALL_STEPS) is is_told
+
+
+def test_steps_without_cores_of_a_task_that_is_alone_or_has_gpus_wait_for_no_task() -> None:
+    names = ["worker:0", "worker:1"]
+    processes = [recorded((STEP, 0.4, 1.0), (STEP, 0.6, 0.0), task=name) for name in names]
+    alone = not_none(profile(processes[0], names[:1]))
+    assert alone.shares[Kind.IDLE] == pytest.approx(0.6)
+    look = [not_none(profile(each, names, names)) for each in processes]
+    assert [Kind.WAITING in each.shares for each in (alone, *look)] == [False] * 3
+    assert advise_by_profiles([look] * 3, names, {}, dict.fromkeys(names, 20.0)) is None
+    busier = not_none(profile(recorded((STEP, 1.0, 1.0), task="worker:1"), names, names))
+    assert straggler([look[0], busier], names, {}) is None
+    saves = not_none(profile(recorded(((SAVES, TRAIN), 1.0, 1.0), task="worker:1"), names, names))
+    assert not_none(straggler([look[0], saves], names, {})).task == "worker:1"
+
+
+def test_what_sets_a_task_apart_that_is_behind_is_told() -> None:
+    look = [
+        profiled((STEP, 1.0, 1.0)),
+        profiled((STEP, 1.0, 0.4), task="worker:1", wait=0.6, nice=9),
+    ]
+    rates = {"worker:0": 2.0, "worker:1": 1.0}
+    found = not_none(advise_by_profiles([look] * 3, (), {}, rates))
+    assert (found.symptom, found.task) == (Symptom.BEHIND, "worker:1")
+    assert [each.obstacle for each in found.reasons] == [Obstacle.NO_CORE, Obstacle.NICE]
 
 
 def test_no_task_is_named_where_none_is_slower_than_another_by_a_tenth() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import statistics
 from bisect import bisect_right
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from distrun.advice.model import Kind, Obstacle, Reason
@@ -83,6 +84,7 @@ class TaskProfile(Frozen, kw_only=True):
     shares: dict[Kind, float]
     places: dict[Kind, str]
     recording: Recording
+    has_gpu: bool = False
 
     @property
     def starved(self) -> float:
@@ -93,8 +95,9 @@ class TaskProfile(Frozen, kw_only=True):
 
     @property
     def own(self) -> float:
-        """The share of the time in which it waits for nobody."""
-        return 1 - self.shares.get(Kind.WAITING, 0.0) - self.shares.get(Kind.IDLE, 0.0)
+        """The share of the time in which it waits for nobody. In steps of a GPU, it may wait."""
+        steps = (Kind.STEP, Kind.NO_CORE, Kind.BUSY) if self.has_gpu else ()
+        return 1 - sum(self.shares.get(kind, 0.0) for kind in (Kind.WAITING, Kind.IDLE, *steps))
 
 
 class Traffic(Frozen, kw_only=True):
@@ -181,7 +184,7 @@ class Timeline:
             return f"{own.function}, {own.place}"
         made = next((each.function for each in frames if CONVERTED in each.file), "")
         name = made.rpartition("inner_factory.<locals>.")[2].removeprefix("tf__")
-        return name and f"{name}, as AutoGraph has made it"
+        return name and f"{name}, as AutoGraph has converted it"
 
     def generator_at(self, moment: float) -> int | None:
         """Return the stack of a thread that is in the user's generator then."""
@@ -194,47 +197,52 @@ class Timeline:
         return None
 
 
-def profile(process: ProcessStacks, *, is_alone: bool = False) -> TaskProfile | None:
+def profile(
+    process: ProcessStacks, training: Collection[str] = (), with_gpus: Collection[str] = ()
+) -> TaskProfile | None:
     """Return where the time of a process went; None if that is not known.
 
-    `is_alone`: no other task trains with it, so its steps wait for a device or a disk.
+    Args:
+        process: as its host has recorded it.
+        training: the tasks that train. One that is alone waits in its steps for no other.
+        with_gpus: those on hosts with GPUs. In their steps, no core may be busy.
     """
+    has_gpu = process.task in with_gpus
+    rest = {Kind.BUSY: Kind.IDLE}
+    rest[Kind.STEP] = Kind.IDLE if has_gpu or len(training) == 1 else Kind.WAITING
     recording = process.recording
     if recording is None or len(recording.readings) < 2:
         return None
     timeline = Timeline(recording)
-    times = dict.fromkeys(Kind, 0.0)
-    places: dict[Kind, dict[str, float]] = {}
+    times: dict[Kind, dict[str, float]] = {kind: defaultdict(float) for kind in Kind}
+    """Of each kind, by the user's line."""
     spans = [*_spans(recording, [moment for moment, *_ in timeline.main])]
     generators = [timeline.generator_at(moment) for moment, *_ in spans]
     is_bound = sum(each is not None for each in generators) > _ALWAYS * len(spans)
     for (moment, length, active, delay), generator in zip(spans, generators, strict=True):
-        stack = timeline.stack_at(timeline.main, moment)
-        if stack is None:
-            busy = (Kind.BUSY, active - delay, ""), (Kind.NO_CORE, delay, "")
-            parts = [*busy, (Kind.IDLE, 1 - active, "")]
-        else:
+        stack, kind, place = timeline.stack_at(timeline.main, moment), Kind.BUSY, ""
+        if stack is not None:
             kind, place = timeline.kind(stack), timeline.place(stack)
-            parts = [(kind, 1.0, place)]
-            if kind is Kind.STEP and generator is not None:
-                idle = 1.0 if is_bound else 1 - active
-                parts = [(kind, 1 - idle, place), (Kind.INPUT, idle, timeline.place(generator))]
-            elif kind is Kind.STEP:
-                parts = [(kind, active - delay, place), (Kind.NO_CORE, delay, place)]
-                parts.append((Kind.IDLE if is_alone else Kind.WAITING, 1 - active, place))
+        parts = [(kind, 1.0, place)]
+        if kind is Kind.STEP and generator is not None:
+            idle = 1.0 if is_bound else 1 - active
+            parts = [(kind, 1 - idle, place), (Kind.INPUT, idle, timeline.place(generator))]
+        elif kind in rest:
+            parts = [(kind, active - delay, place), (Kind.NO_CORE, delay, place)]
+            parts.append((rest[kind], 1 - active, place))
         for kind, share, place in parts:
-            times[kind] += length * share
-            of_kind = places.setdefault(kind, {})
-            of_kind[place] = of_kind.get(place, 0.0) + length * share
-    total = sum(times.values())
+            times[kind][place] += length * share
+    total = sum(sum(each.values()) for each in times.values()) or 1.0
+    shares = {kind: sum(each.values()) / total for kind, each in times.items()}
     first, last = recording.readings[0], recording.readings[-1]
     return TaskProfile(
         task=process.task,
         seconds=(last[0] - first[0]) / 1e3,
         cpu_seconds=(last[1] - first[1]) / 1e3,
-        shares={kind: times[kind] / total for kind in Kind if times[kind] > 0},
-        places={kind: max(each, key=lambda place: each[place]) for kind, each in places.items()},
+        shares={kind: share for kind, share in shares.items() if share > 0},
+        places={kind: max(each, key=lambda n: each[n]) for kind, each in times.items() if each},
         recording=recording,
+        has_gpu=has_gpu,
     )
 
 
@@ -290,8 +298,8 @@ def straggler(
     gain = slowest.own - others[-1].own
     if gain < LEAST_GAIN:
         return None
-    reasons = _reasons(slowest, others, _neighbours(slowest, profiles, hosts))
-    return Straggler(task=slowest.task, gain=gain, reasons=tuple(reasons))
+    reasons = set_apart(slowest.task, members, profiles, hosts)
+    return Straggler(task=slowest.task, gain=gain, reasons=reasons)
 
 
 def find_traffic(profiles: Sequence[TaskProfile]) -> list[Traffic]:
@@ -326,80 +334,65 @@ def find_slow_link(traffic: Sequence[Traffic], members: Collection[str]) -> Slow
         traffic: between all tasks.
         members: the tasks that take each step together, of which two have to be compared.
     """
-    trips: dict[str, list[float]] = {}
-    for each in traffic:
-        if each.task in members and each.peer in members:
-            trips.setdefault(each.task, []).append(each.round_trip)
-            trips.setdefault(each.peer, []).append(each.round_trip)
-    nearest = {task: min(each) for task, each in trips.items()}
+    links = [({each.task, each.peer}, each.round_trip) for each in traffic]
+    links = [(ends, trip) for ends, trip in links if ends <= {*members}]
+    tasks = set().union(*(ends for ends, _ in links))
+    nearest = {task: min(trip for ends, trip in links if task in ends) for task in sorted(tasks)}
     slowest = max(nearest, key=lambda task: nearest[task], default="")
-    others = [
-        each.round_trip
-        for each in traffic
-        if slowest not in (each.task, each.peer) and {each.task, each.peer} <= {*members}
-    ]
-    if not others:
+    others = [trip for ends, trip in links if slowest not in ends]
+    if not others or nearest[slowest] < max(_LEAST_TRIP, _SLOWER_TRIP * statistics.median(others)):
         return None
-    usual, own = statistics.median(others), nearest[slowest]
-    if own < _LEAST_TRIP or own < _SLOWER_TRIP * usual:
-        return None
-    return SlowLink(task=slowest, round_trip=own, usual=usual)
+    usual = statistics.median(others)
+    return SlowLink(task=slowest, round_trip=nearest[slowest], usual=usual)
 
 
-def _neighbours(
-    slowest: TaskProfile, profiles: Sequence[TaskProfile], hosts: Mapping[str, str]
-) -> float:
-    """Return the cores of its host that processes use which are not of this job."""
-    host = hosts.get(slowest.task)
+def set_apart(
+    task: str, others: Collection[str], profiles: Sequence[TaskProfile], hosts: Mapping[str, str]
+) -> tuple[Reason, ...]:
+    """Return what sets a task apart from others; nothing if there are no profiles of them."""
+    slowest = [each for each in profiles if each.task == task]
+    usual = [each for each in profiles if each.task in others and each.task != task]
+    if not (slowest and usual):
+        return ()
+    own, host = slowest[0], hosts.get(task)
     used = sum(each.cpu_seconds for each in profiles if hosts.get(each.task) == host)
-    return max(0.0, slowest.recording.host_busy - used) / max(0.1, slowest.seconds)
+    neighbours = max(0.0, own.recording.host_busy - used) / max(0.1, own.seconds)
+    return tuple(_reasons(own, usual, neighbours))
 
 
 def _reasons(
     slowest: TaskProfile, others: Sequence[TaskProfile], neighbours: float
 ) -> Iterable[Reason]:
     mine, usual = slowest.recording, [each.recording for each in others]
-    for kind, share in slowest.shares.items():
-        median = statistics.median(each.shares.get(kind, 0.0) for each in others)
-        if kind not in _COMMON and share - median >= _LEAST_SHARE:
-            yield Reason(
-                obstacle=Obstacle.MORE_OF_A_KIND,
-                amount=share,
-                usual=median,
-                kind=kind,
-                place=slowest.places.get(kind, ""),
-            )
-    found = [*_kept_from_cores(slowest, others, neighbours)]
-    if mine.swapped_bytes - max(each.swapped_bytes for each in usual) >= _LEAST_SWAPPED:
-        found.append(Reason(obstacle=Obstacle.SWAPPED, amount=mine.swapped_bytes))
-    clock = statistics.median(each.clock_mhz for each in usual)
-    if 0 < mine.clock_mhz < _CLOCK_RATIO * clock:
-        amount = mine.clock_mhz
-        found.append(Reason(obstacle=Obstacle.SLOWER_CLOCK, amount=amount, usual=clock))
-    step = slowest.shares.get(Kind.STEP, 0.0)
-    median = statistics.median(each.shares.get(Kind.STEP, 0.0) for each in others)
-    if step - median >= _LEAST_SHARE:
-        found.append(Reason(obstacle=Obstacle.LONGER_STEPS, amount=step, usual=median))
-    yield from found
-
-
-def _kept_from_cores(
-    slowest: TaskProfile, others: Sequence[TaskProfile], neighbours: float
-) -> Iterable[Reason]:
-    mine, usual = slowest.recording, [each.recording for each in others]
+    shares = {
+        kind: (share, statistics.median(each.shares.get(kind, 0.0) for each in others))
+        for kind, share in slowest.shares.items()
+    }
+    longer = {kind: both for kind, both in shares.items() if both[0] - both[1] >= _LEAST_SHARE}
+    for kind in (each for each in longer if each not in _COMMON):
+        (share, median), place = longer[kind], slowest.places.get(kind, "")
+        yield Reason(
+            obstacle=Obstacle.MORE_OF_A_KIND, amount=share, usual=median, kind=kind, place=place
+        )
     throttled = mine.throttled / max(0.1, slowest.seconds)
     cores = statistics.median(each.cores for each in usual)
-    starved = statistics.median(each.starved for each in others)
-    nice = statistics.median(each.nice for each in usual)
     if throttled >= _LEAST_SHARE:
         yield Reason(obstacle=Obstacle.THROTTLED, amount=throttled, usual=mine.quota)
     if mine.cores < cores:
         yield Reason(obstacle=Obstacle.FEWER_CORES, amount=mine.cores, usual=cores)
-    if throttled >= _LEAST_SHARE or slowest.starved - starved < LEAST_GAIN:
-        return
-    yield Reason(obstacle=Obstacle.NO_CORE, amount=slowest.starved, usual=starved)
-    if mine.nice > nice:
-        yield Reason(obstacle=Obstacle.NICE, amount=mine.nice, usual=nice)
-    if neighbours >= _LEAST_CORES:
-        cores = mine.host_cores
-        yield Reason(obstacle=Obstacle.BUSY_NEIGHBOUR, amount=neighbours, usual=cores)
+    starved = statistics.median(each.starved for each in others)
+    if throttled < _LEAST_SHARE and slowest.starved - starved >= LEAST_GAIN:
+        yield Reason(obstacle=Obstacle.NO_CORE, amount=slowest.starved, usual=starved)
+        nice = statistics.median(each.nice for each in usual)
+        if mine.nice > nice:
+            yield Reason(obstacle=Obstacle.NICE, amount=mine.nice, usual=nice)
+        if neighbours >= _LEAST_CORES:
+            yield Reason(obstacle=Obstacle.BUSY_NEIGHBOUR, amount=neighbours, usual=mine.host_cores)
+    if mine.swapped_bytes - max(each.swapped_bytes for each in usual) >= _LEAST_SWAPPED:
+        yield Reason(obstacle=Obstacle.SWAPPED, amount=mine.swapped_bytes)
+    clock = statistics.median(each.clock_mhz for each in usual)
+    if 0 < mine.clock_mhz < _CLOCK_RATIO * clock:
+        yield Reason(obstacle=Obstacle.SLOWER_CLOCK, amount=mine.clock_mhz, usual=clock)
+    if Kind.STEP in longer:
+        step, median = longer[Kind.STEP]
+        yield Reason(obstacle=Obstacle.LONGER_STEPS, amount=step, usual=median)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from distrun.advice.model import Advice, Kind, Symptom
-from distrun.advice.profile import LEAST_GAIN, find_slow_link, find_traffic, straggler
+from distrun.advice.profile import LEAST_GAIN, find_slow_link, find_traffic, set_apart, straggler
+from distrun.frozen import replace
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -21,20 +23,13 @@ SECONDS, _FEWEST_SAMPLES, _FEWEST_STEPS = 60.0, 16, 8
 _BEHIND = 0.7
 """Of the steps a second that the others of its role take: a task that takes fewer is behind."""
 _IDLE = 0.25
-"""Of a core: tasks that take steps and use less wait for most of the time."""
-_GPU_IDLE = 25.0
-"""Percent: GPUs that are used by tasks which take steps, and have less to do."""
+"""Of its GPUs or of a core: a task that takes steps and uses less waits for most of the time."""
 _LEAST_UNASKED = 0.2
 """The least share of the job's time for which a task is named in advice."""
 _MOSTLY, _MANY_STEPS = 0.5, 5.0
 """Of the time, and steps a second: steps that mostly wait, and are short."""
-_OF_KINDS = {
-    Kind.INPUT: Symptom.INPUT,
-    Kind.TRACING: Symptom.TRACING,
-    Kind.PRINTING: Symptom.PRINTING,
-    Kind.SAVING: Symptom.SAVING,
-}
-"""The kinds of time that advice can make shorter."""
+_SHORTENED = (Kind.INPUT, Kind.TRACING, Kind.PRINTING, Kind.SAVING)
+"""The kinds of time that advice can make shorter: symptoms of the same names."""
 _RETRACING = re.compile(
     r"\b([5-9]|[1-9]\d+) out of the last \d+ calls to (?:<(?:function|bound method) )?([\w.<>]+)"
     r".{0,80}? triggered tf\.function retracing"
@@ -57,19 +52,15 @@ def advise(
         saving: by task, the share of its present attempt's time in which it has reported to save.
     """
     rates = {task: rate for task, each in samples.items() if (rate := _steps_a_second(each))}
-    if (found := find_behind(rates) or _find_printed(logs)) is not None:
+    if (found := _find_behind(rates) or _find_printed(logs)) is not None:
         return found
     slowest = max(saving, key=lambda task: saving[task], default="")
     if saving.get(slowest, 0.0) >= LEAST_GAIN:
         return Advice(symptom=Symptom.SAVING, task=slowest, amount=saving[slowest])
-    loads = [_gpu_load(samples[task]) for task in rates]
-    if loads and all(each is not None and each < _GPU_IDLE for each in loads):
-        amount = max(each for each in loads if each is not None) / 100
-        return Advice(symptom=Symptom.GPU_IDLE, task="", amount=amount)
-    used = [_cores(samples[task]) for task in rates]
-    if used and all(each is not None and each < _IDLE for each in used):
-        amount = max(each for each in used if each is not None)
-        return Advice(symptom=Symptom.IDLE, task="", amount=amount)
+    for symptom, measure in ((Symptom.GPU_IDLE, _gpu_load), (Symptom.IDLE, _cores)):
+        used = max((measure(samples[task]) for task in rates), default=math.inf)
+        if used < _IDLE:
+            return Advice(symptom=symptom, task="", amount=used)
     return None
 
 
@@ -79,15 +70,14 @@ def _find_printed(logs: Mapping[str, bytes]) -> Advice | None:
         text = raw.decode("utf-8", "replace")
         failed, traced = _REPLACED.findall(text), _RETRACING.search(text)
         if len(failed) >= _MANY_CHILDREN:
-            amount, name = len(failed), failed[-1]
-            return Advice(symptom=Symptom.REPLACED, task=task, amount=amount, name=name)
+            return Advice(symptom=Symptom.REPLACED, task=task, amount=len(failed), name=failed[-1])
         if traced is not None:
             name, amount = traced[2], int(traced[1])
             return Advice(symptom=Symptom.RETRACING, task=task, amount=amount, name=name)
     return None
 
 
-def find_behind(rates: Mapping[str, float]) -> Advice | None:
+def _find_behind(rates: Mapping[str, float]) -> Advice | None:
     """Return the slowest task that is behind the others of its role; None: none is.
 
     Args:
@@ -96,8 +86,8 @@ def find_behind(rates: Mapping[str, float]) -> Advice | None:
     for task in sorted(rates, key=lambda task: rates[task]):
         role = task.partition(":")[0]
         others = [r for n, r in rates.items() if n != task and n.partition(":")[0] == role]
-        if others and rates[task] < _BEHIND * statistics.median(others):
-            usual = statistics.median(others)
+        usual = statistics.median(others or [0.0])
+        if rates[task] < _BEHIND * usual:
             return Advice(symptom=Symptom.BEHIND, task=task, amount=rates[task], usual=usual)
     return None
 
@@ -116,18 +106,21 @@ def advise_by_profiles(
         hosts: where each task runs.
         rates: steps a second, by task.
     """
+    behind = None if members else _find_behind(rates)
+    if behind is not None:
+        return replace(behind, reasons=set_apart(behind.task, rates, looks[-1], hosts))
     found = [straggler(each, members, hosts) for each in looks]
     gains = [0.0 if each is None else each.gain for each in found]
     last = found[-1] if _name_the_same(found) else None
     if last is not None and min(gains) >= _LEAST_UNASKED:
         gain = statistics.median(gains)
         return Advice(symptom=Symptom.WAITED_FOR, task=last.task, amount=gain, reasons=last.reasons)
-    for kind, symptom in _OF_KINDS.items():
-        shares = [_median_share(each, kind) for each in looks]
+    for kind in _SHORTENED:
+        shares = [statistics.median(p.shares.get(kind, 0.0) for p in look) for look in looks]
         if min(shares) >= LEAST_GAIN:
             most = max(looks[-1], key=lambda each: each.shares.get(kind, 0.0))
             amount, name = statistics.median(shares), most.places.get(kind, "")
-            return Advice(symptom=symptom, task="", amount=amount, name=name)
+            return Advice(symptom=Symptom[kind.name], task="", amount=amount, name=name)
     links = [find_slow_link(find_traffic(each), members) for each in looks]
     group = [each for look in looks for each in look if each.task in members]
     idle = [1 - each.own for each in group]
@@ -146,10 +139,6 @@ def advise_by_profiles(
 def _name_the_same(found: Sequence[SlowLink | Straggler | None]) -> bool:
     """Whether each look has found a task, and always the same."""
     return len({each and each.task for each in found}) == 1
-
-
-def _median_share(look: Sequence[TaskProfile], kind: Kind) -> float:
-    return statistics.median(each.shares.get(kind, 0.0) for each in look)
 
 
 def _recent(samples: Sequence[Sample]) -> list[Sample]:
@@ -173,15 +162,15 @@ def _steps_a_second(samples: Sequence[Sample]) -> float:
     return done / (recent[-1].at - recent[0].at)
 
 
-def _cores(samples: Sequence[Sample]) -> float | None:
-    """Return the cores that a task uses; None: unknown, or it uses GPUs."""
+def _cores(samples: Sequence[Sample]) -> float:
+    """Return the cores that a task uses; infinite: unknown, or it uses GPUs."""
     first, *_, last = _recent(samples)
     if last.gpu_memory_bytes or last.cpu_seconds is None or first.cpu_seconds is None:
-        return None
+        return math.inf
     return (last.cpu_seconds - first.cpu_seconds) / (last.at - first.at)
 
 
-def _gpu_load(samples: Sequence[Sample]) -> float | None:
-    """Return the mean load of a task's GPUs in percent; None: unknown, or it has none."""
+def _gpu_load(samples: Sequence[Sample]) -> float:
+    """Return the mean load of a task's GPUs, as a share; infinite: unknown, or it has none."""
     loads = [each.gpu_percent for each in _recent(samples) if each.gpu_percent is not None]
-    return statistics.fmean(loads) if len(loads) >= _FEWEST_STEPS else None
+    return statistics.fmean(loads) / 100 if len(loads) >= _FEWEST_STEPS else math.inf

@@ -25,8 +25,8 @@ from distrun.cli.stacks import problems, take
 from distrun.codec import to_json
 from distrun.errors import HostError
 from distrun.job import py_spy
-from distrun.job.folder import JobFolder, JobStore, replace_file
-from distrun.job.stacks import Stacks
+from distrun.job.folder import JobStore, replace_file
+from distrun.job.stacks import Frame, Stacks
 from distrun.report.flame import INPUT_MARK
 from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes
@@ -76,8 +76,26 @@ def command(
     folder = JobStore.default().find(job)
     # A file that cannot be written is said before anybody waits for it.
     with nullcontext() if output is None else write_file(Path(output)) as file:
-        found = take(folder, tasks, seconds=seconds)
-        profiles = _show(folder, found, seconds, as_json=as_json)
+        found, state = take(folder, tasks, seconds=seconds), folder.state()
+        each_one = (profile.profile(p, state.training, state.gpu_tasks) for p in found.processes)
+        profiles = [each for each in each_one if each is not None]
+        members = {task.name for task in state.synchronous_tasks}
+        members -= {each.task for each in found.processes if not each.is_python}
+        hosts = {task.name: task.host for task in state.tasks.values()}
+        straggler = profile.straggler(profiles, members, hosts)
+        traffic = profile.find_traffic(profiles)
+        slow_link = profile.find_slow_link(traffic, members)
+        if as_json:
+            shown = profile_json(profiles, straggler, found)
+            shown |= {"traffic": to_json(traffic), "slow_link": to_json(slow_link)}
+            console.print_json({"job_id": folder.job_id, "seconds": seconds, **shown})
+        else:
+            has_program = folder.is_elsewhere or py_spy.find() is not None
+            width = console.rich_console().width
+            view = profile_view(profiles, straggler, found, width, has_program=has_program)
+            console.print_renderable(view)
+            for line in network_lines(traffic, slow_link):
+                console.print_text(line)
         stacks = json.dumps(speedscope(profiles, folder.job_id))
         with suppress(OSError):  # of the report's page
             replace_file(folder.profile_file, stacks)
@@ -86,31 +104,6 @@ def command(
     if file is not None:
         console.print_message(f"wrote {output}: open it with https://www.speedscope.app")
     return 0 if profiles else HostError.exit_code
-
-
-def _show(folder: JobFolder, found: Stacks, seconds: int, *, as_json: bool) -> list[TaskProfile]:
-    state = folder.state()
-    is_alone = len(state.training) < 2
-    each_profile = (profile.profile(each, is_alone=is_alone) for each in found.processes)
-    profiles = [each for each in each_profile if each is not None]
-    members = {task.name for task in state.synchronous_tasks}
-    members -= {each.task for each in found.processes if not each.is_python}
-    hosts = {task.name: task.host for task in state.tasks.values()}
-    straggler = profile.straggler(profiles, members, hosts)
-    traffic = profile.find_traffic(profiles)
-    slow_link = profile.find_slow_link(traffic, members)
-    if as_json:
-        shown = profile_json(profiles, straggler, found)
-        shown |= {"traffic": to_json(traffic), "slow_link": to_json(slow_link)}
-        console.print_json({"job_id": folder.job_id, "seconds": seconds, **shown})
-    else:
-        has_program = folder.is_elsewhere or py_spy.find() is not None
-        width = console.rich_console().width
-        view = profile_view(profiles, straggler, found, width, has_program=has_program)
-        console.print_renderable(view)
-        for line in network_lines(traffic, slow_link):
-            console.print_text(line)
-    return profiles
 
 
 def profile_json(
@@ -174,16 +167,12 @@ def network_lines(traffic: Sequence[Traffic], slow: SlowLink | None) -> list[str
 
 def _table(profiles: Sequence[TaskProfile], straggler: Straggler | None, width: int) -> Any:
     first = None if straggler is None else straggler.task
-    columns = {each.task: [each] for each in profiles}
-    if len(columns) > _MOST_COLUMNS:
-        columns = {}
-        for each in sorted(profiles, key=lambda each: each.task != first):
-            role = each.task.partition(":")[0]
-            columns.setdefault(each.task if each.task == first else role, []).append(each)
-    titles = {
-        title: title if title in (each.task for each in group) else f"{title} ({len(group)})"
-        for title, group in columns.items()
-    }
+    is_long = len(profiles) > _MOST_COLUMNS
+    columns: dict[str, list[TaskProfile]] = {}
+    for each in sorted(profiles, key=lambda each: is_long and each.task != first):
+        name = each.task.partition(":")[0] if is_long and each.task != first else each.task
+        columns.setdefault(name, []).append(each)
+    titles = {n: n if ":" in n else f"{n} ({len(group)})" for n, group in columns.items()}
     rows = []
     for kind in Kind:
         shares = {
@@ -201,14 +190,11 @@ def _table(profiles: Sequence[TaskProfile], straggler: Straggler | None, width: 
 
 def speedscope(profiles: Sequence[TaskProfile], name: str) -> dict[str, Any]:
     """Return the stacks of all threads of all tasks as one file of speedscope."""
-    frames: dict[tuple[str, str, int], int] = {}
+    frames: dict[Frame, int] = {}
     threads = []
     for each in profiles:
         timeline = Timeline(each.recording)
-        indices = [
-            frames.setdefault((frame.function, frame.file, frame.line), len(frames))
-            for frame in timeline.frames
-        ]
+        indices = [frames.setdefault(frame, len(frames)) for frame in timeline.frames]
         waits_for_input = each.shares.get(Kind.INPUT, 0.0) >= _MOSTLY
         for number, thread in enumerate([timeline.main, *timeline.others]):
             if len(thread) < 2:
@@ -229,7 +215,7 @@ def speedscope(profiles: Sequence[TaskProfile], name: str) -> dict[str, Any]:
                     "weights": weights,
                 }
             )
-    listed = [{"name": name, "file": file, "line": line} for name, file, line in frames]
+    listed = [{"name": each.function, "file": each.file, "line": each.line} for each in frames]
     return {
         "$schema": _SCHEMA,
         "exporter": f"distrun {__version__}",

@@ -150,12 +150,10 @@ def decode(text: str) -> list[ProcessStacks]:
     if len(found) > _MOST_PROCESSES:
         raise ValueError("it has too many processes")
     for recording in filter(None, (each.recording for each in found)):
-        used = {n for stack in recording.stacks for n in stack}
-        seen = {n for thread in recording.threads for _, n in thread}
-        if not used <= set(range(len(recording.frames))):
-            raise ValueError("a stack has a frame that is not listed")
-        if not seen <= set(range(len(recording.stacks))):
-            raise ValueError("a thread has a stack that is not listed")
+        used = {n for stack in recording.stacks for n in stack} - {*range(len(recording.frames))}
+        seen = {n for each in recording.threads for _, n in each} - {*range(len(recording.stacks))}
+        if used or seen:
+            raise ValueError("a stack or a frame is not listed")
     return found
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from distrun.advice.model import Advice
 from distrun.job.events import Event, FirstStep, JobAdvised, TaskEnded
 from distrun.job.stacks import Stacks
 from distrun.lifecycle import JobPhase, JobState
@@ -80,15 +78,17 @@ class Advisor:
 
         if looks is not self._looks:
             return  # tasks have ended or begun meanwhile
-        profiles = [each for each in map(profile, found.processes) if each is not None]
+        state = self._job.state
+        each_one = (profile(p, state.training, state.gpu_tasks) for p in found.processes)
+        profiles = [each for each in each_one if each is not None]
         is_whole = {each.task for each in profiles} == set(names)
-        if self._job.state.phase is not JobPhase.RUNNING or not is_whole:
+        if state.phase is not JobPhase.RUNNING or not is_whole:
             self._looks = []
             self._next.move(self._job.loop.now() + _PAUSE)
             return
         self._looks.append(profiles)
         if len(self._looks) == _LOOKS:
-            self._report(self._advise(self._rates()))
+            self._report()
             self._looks = []
         self._next.move(self._job.loop.now() + (_BETWEEN if self._looks else _PAUSE))
 
@@ -101,16 +101,14 @@ class Advisor:
                 rates[task] = (step - before) / (at - began)
         return rates
 
-    def _advise(self, rates: Mapping[str, float]) -> Advice | None:
-        from distrun.advice.rules import advise_by_profiles, find_behind
+    def _report(self) -> None:
+        """Say what costs much, once."""
+        from distrun.advice.rules import advise_by_profiles
 
         state = self._job.state
         members = {task.name for task in state.synchronous_tasks}
         hosts = {task.name: task.host for task in state.tasks.values()}
-        behind = None if members else find_behind(rates)
-        return behind or advise_by_profiles(self._looks, members, hosts, rates)
-
-    def _report(self, advice: Advice | None) -> None:
+        advice = advise_by_profiles(self._looks, members, hosts, self._rates())
         if advice is not None and (advice.symptom.value, advice.task) not in self._told:
             self._told.add((advice.symptom.value, advice.task))
             self._job.emit(JobAdvised(at=time.time(), finding=advice))

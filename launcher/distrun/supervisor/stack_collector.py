@@ -75,9 +75,7 @@ class StackCollector:
         lost = {name for name in tasks if state.hosts[name].link_lost is not None}
         answer = Stacks(silent=dict.fromkeys(sorted(lost), "its link is lost"))
         try:
-            digest, size = "", 0
-            if program:
-                digest, size = _identity(program, os.stat(program).st_mtime_ns)
+            digest, size = _identity(program, os.stat(program).st_mtime_ns) if program else ("", 0)
         except OSError as error:
             problem = f"{program} cannot be read: {os.strerror(error.errno or 0)}"
             on_answer(replace(answer, silent=dict.fromkeys(tasks, problem)))

@@ -26,9 +26,7 @@ _REASONS = {
 }
 _SEE = "to see why while it runs: distrun profile {job}"
 _TEXTS = {
-    Symptom.BEHIND: (
-        "{task} is behind: it takes {amount:.2g} steps a second, the others {usual:.2g}"
-    ),
+    Symptom.BEHIND: "{task} is behind: it takes {amount:.2g} steps a second, others {usual:.2g}",
     Symptom.WAITED_FOR: (
         "the others wait for {task}: without that, the job would take {amount:.0%} less time"
     ),

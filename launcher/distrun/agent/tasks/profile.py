@@ -60,13 +60,10 @@ class _Recording:
     def has_ended(self) -> bool:
         return self._process is None or self._process.poll() is not None
 
-    def interrupt(self) -> None:
-        """End the samples early: where py-spy gets little of a core, it takes each one later."""
-        if self._process is not None:
+    def read(self, *, is_late: bool) -> None:
+        """Note the CPU time of now. `is_late`: with as many samples as there are."""
+        if is_late and self._process is not None:
             self._process.send_signal(signal.SIGINT)
-
-    def read(self) -> None:
-        """Note the CPU time of now."""
         if len(self._readings) % _READINGS_PER_DELAY == 0:
             self._delay = _delay(self._pid)
         now, used = time.time() - self._began, cpu_seconds(self._pid)
@@ -143,27 +140,21 @@ def record(
         _Recording(task, _worker(each), program, seconds) for task, each in pids.items() if each
     ]
     began, traffic = time.monotonic(), sock_diag.traffic()
-    late = seconds + _SPARE_SECONDS / 2
     while True:
         passed = time.monotonic() - began
         is_over = passed >= seconds and all(each.has_ended for each in recordings)
         if is_over or passed >= seconds + _SPARE_SECONDS:
             break
-        if passed >= late:
-            late *= 2
-            for each in recordings:
-                each.interrupt()
-        for each in recordings:
-            each.read()
+        for each in recordings:  # where py-spy gets little of a core, its samples come late
+            each.read(is_late=passed >= seconds + _SPARE_SECONDS / 2)
         time.sleep(1 / _READINGS)
-    found, size = [], 0
-    both = [traffic, sock_diag.traffic()]
-    for answer in (each.result(both) for each in recordings):
+    both, size = [traffic, sock_diag.traffic()], 0
+    found = [each.result(both) for each in recordings]
+    for answer in found:
         size += len(json.dumps(answer))
         if size > most_bytes:
             answer["recording"].update(frames=[], stacks=[], threads=[])
             answer["error"] = "there are too many samples: ask for fewer tasks or seconds"
-        found.append(answer)
     return found
 
 

@@ -124,11 +124,10 @@ def _dump(
     order: DumpStacks, path: Union[str, bytes], pids: Dict[str, List[int]], due: float
 ) -> StacksDumped:
     found: List[Dict[str, Any]] = []
-    if order.seconds:
-        program = _in_memory(path) if path else None
+    program = _in_memory(path) if path else None
+    if order.seconds or program is None:
         found = profile.record(program, pids, order.seconds, _MOST_BYTES)
         return StacksDumped(order.number, json.dumps(found))
-    program = _in_memory(path)
     size = 0
     for task, ids in pids.items():
         for pid in ids:
