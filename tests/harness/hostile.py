@@ -141,6 +141,7 @@ class Agent:
 
     def __init__(self, host: str, tamper: Tamper, refusal: str = "") -> None:
         self.host = host
+        self.gpus = [0]
         self.running: dict[str, int] = {}
         """The tasks that have started and not exited, each with its attempt."""
         self.has_exited = False
@@ -222,7 +223,7 @@ class Agent:
     def _on_configure(self, _: protocol.Configure) -> Sequence[Report]:
         return [
             protocol.Hello(
-                *(7, self.host, "3.11.2", 2.0, [0], NOW, {"PATH": "/bin"}),
+                *(7, self.host, "3.11.2", 2.0, self.gpus, NOW, {"PATH": "/bin"}),
                 *(f"10.0.0.{HOSTS.index(self.host)}", "10.0.0.9", "token", "/run/a", "ns"),
                 "/run/a/files",
             )

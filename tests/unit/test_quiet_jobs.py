@@ -153,6 +153,7 @@ class Watched(World):
         """Steps a second."""
         self.looks = 0
         for agent in self.agents.values():
+            agent.gpus = []
             agent._on_dump_stacks = self._answer  # type: ignore[method-assign]
         self.settle()
         assert self.state.phase is JobPhase.RUNNING
