@@ -136,12 +136,18 @@ def launch(spec: Spec, wanted: options.LaunchOptions) -> int:
         require_keras_2(spec)
     spec = replace(spec, strict=True) if strict else spec
     is_new = wanted.resumed is None and not wanted.force
-    with contextlib.closing(ProgramCheck(spec)) as check:
-        manifest = read_files(spec)
+    check = None
+    with contextlib.ExitStack() as stack:
         if strict or (is_new and find_target(spec) is not None):  # others are hardly checked
+            check = stack.enter_context(contextlib.closing(ProgramCheck(spec)))
+        manifest = read_files(spec)
+        if check is not None:
             check.refuse(strict=strict)
         spec = tensorboard.without_missing(spec, console.print_message)
-        return LaunchedJob(spec, wanted, manifest, None if strict else check).run()
+        job = LaunchedJob(spec, wanted, manifest)
+        if not strict:
+            job.check_program(check)
+        return job.run()
 
 
 def _check_tasks(spec: Spec, wanted: tuple[str, ...]) -> None:

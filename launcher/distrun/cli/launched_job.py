@@ -252,23 +252,17 @@ class ShownJob(Listener):
 class LaunchedJob(ShownJob):
     """Runs one job: passes its events to the view, and signals to its supervisor.
 
-    `manifest`: the files that other hosts are sent. `check`: the checks of the program, whose
-    warnings are printed while the job runs; its end does not wait for them. None: they have ended.
+    `manifest`: the files that other hosts are sent.
     """
 
-    def __init__(
-        self,
-        spec: Spec,
-        options: LaunchOptions,
-        manifest: Manifest | None,
-        check: ProgramCheck | None,
-    ) -> None:
+    def __init__(self, spec: Spec, options: LaunchOptions, manifest: Manifest | None) -> None:
         resumed = options.resumed
         folder = JobStore.default().new_folder(spec.name) if resumed is None else resumed.folder
         super().__init__(folder, options)
         self._spec = spec
         self._signals = 0
-        self._check = check
+        self._check: ProgramCheck | None = None
+        """The checks of the program that run beside the job."""
         self._return_due: float | None = None
         """When to return without the job's end, after the third signal."""
         self._exit_code = 0
@@ -282,8 +276,18 @@ class LaunchedJob(ShownJob):
         self._session: Session = Session(
             folder, spec, self, preflight=preflight, manifest=manifest, resumed=resumed
         )
-        if check is not None:
-            self._session.watch(check.fileno(), self._on_checked)
+
+    def check_program(self, check: ProgramCheck | None) -> None:
+        """Check the program while the job starts and runs, and print the warnings.
+
+        The job's end does not wait for them. `check`: the one that has begun; it is closed.
+        """
+        try:
+            self._check = check or ProgramCheck(self._spec)
+        except OSError as error:
+            self._view.print(f"the program is not checked: {error}")
+            return
+        self._session.watch(self._check.fileno(), self._on_checked)
 
     def _on_checked(self) -> None:
         if self._check is not None and self._check.read():
@@ -295,12 +299,18 @@ class LaunchedJob(ShownJob):
         if check is None:
             return
         self._session.unwatch(check.fileno())
-        if warnings := check.warnings_within(_CHECK_SECONDS):
-            self._view.print_lines(warning_lines(warnings))
+        with contextlib.closing(check):
+            warnings = check.warnings_within(_CHECK_SECONDS)
+            if warnings:
+                self._view.print_lines(warning_lines(warnings))
 
     def run(self) -> int:
         """Return the exit code: the job's, or 0 if it was left running."""
-        code = super().run()
+        try:
+            code = super().run()
+        finally:
+            if self._check is not None:
+                self._check.close()
         if self._is_left:
             self._print_job_id()
         return code
