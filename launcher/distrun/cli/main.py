@@ -237,9 +237,10 @@ def _host_error(error: OSError | MemoryError) -> HostError:
     if isinstance(error, MemoryError) or error.errno == errno.ENOMEM:
         hint = "raise the limit on memory (`ulimit -v`), or end other programs"
         return HostError("there is not enough memory", hint=hint)
-    from distrun.words.causes import advice_on_error, error_text
+    from distrun.agent.protocol.causes import Cause, Code
+    from distrun.words.causes import cause_advice, error_text
 
     what = f"{error.filename}: " if error.filename else ""
-    advice = advice_on_error(error.errno or 0)
+    advice = cause_advice(Cause(Code.UNCODED, errno=error.errno or 0))
     why = error_text(error.errno or 0) if advice else error.strerror or error
     return HostError(f"{what}{why}", hint=advice)

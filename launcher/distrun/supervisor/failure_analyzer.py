@@ -151,7 +151,7 @@ class FailureAnalyzer:
         outcome = state.outcome
         is_begun = any(each is not None for each, _ in self._analyses)
         if outcome is not None and outcome.verdict is None and not is_begun:
-            question: tuple[Ask, _Logs] | None = (_no_verdict, _Logs(self._folder, {}))
+            question: tuple[Ask, _Logs] | None = (lambda: None, _Logs(self._folder, {}))
             with _defects_printed():
                 question = self._last_question(state)
             if question is not None:
@@ -355,10 +355,6 @@ class FailureAnalyzer:
             if program is not None:
                 return tf_config_line(program)
         return "", False
-
-
-def _no_verdict() -> None:
-    return None
 
 
 @contextlib.contextmanager

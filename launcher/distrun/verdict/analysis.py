@@ -132,8 +132,12 @@ class _Analysis:
         return _defect(trigger) or self._first_failure(trigger)
 
     def _first_failure(self, trigger: events.Event) -> Verdict:
-        unstopped = [each for each in self._ended if not each.stopped_by_us and _has_failed(each)]
-        self._found = [task_failure(task, self._log(task.name)) for task in unstopped]
+        unstopped = (each for each in self._ended if not each.stopped_by_us)
+        self._found = [
+            task_failure(task, self._log(task.name))
+            for task in unstopped
+            if task.code or task.signal
+        ]
         failed = {each.task for each in self._found}
         causes = [each for each in self._found if not (each.is_echo or failed & set(each.peers))]
         if isinstance(trigger, events.HostFault) and trigger.cause.is_disk_full:
@@ -509,10 +513,6 @@ def _follows_sigterm(log: LogAnalysis, index: int | None) -> bool:
     """Whether a line of the log comes after the SIGTERM that TensorFlow says it caught."""
     caught = log.find_last(SIGTERM_CAUGHT)
     return caught is not None and index is not None and caught[0] < index
-
-
-def _has_failed(task: TaskState) -> bool:
-    return task.signal is not None or bool(task.code)
 
 
 def _first_cause(causes: list[TaskFailure]) -> TaskFailure | None:

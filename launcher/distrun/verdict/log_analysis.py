@@ -12,7 +12,7 @@ from distrun.frozen import Frozen
 from distrun.verdict.model import Evidence, Source
 from distrun.verdict.rules import Excerpt
 from distrun.verdict.traceback_forms import plain_lines
-from distrun.verdict.tracebacks import ARGUMENTS, ASIDE, LOGGED, tracebacks, type_of, without_group
+from distrun.verdict.tracebacks import ARGUMENTS, ASIDE, GROUP, LOGGED, tracebacks, type_of
 
 if TYPE_CHECKING:
     from distrun.verdict.tracebacks import Message, Traceback
@@ -171,7 +171,7 @@ class LogAnalysis:
         lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
         cut = [line[:_LONGEST_LINE] for line in lines]
         self._raw, self._places = plain_lines(cut[-_MOST_LINES:])
-        self.lines = [without_group(line) for line in self._raw]
+        self.lines = [GROUP.sub("", line, count=1) for line in self._raw]
         self._code = code
         skipped = tail.raw.count(b"\n", 0, start) + max(0, len(cut) - _MOST_LINES)
         self._first = skipped + 1 if tail.is_whole else None

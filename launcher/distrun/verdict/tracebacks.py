@@ -24,7 +24,7 @@ ASIDE = re.compile(
 _GROUP_START = "Exception Group Traceback (most recent call last):"
 _HANDLING = "During handling of the above exception, another exception occurred:"
 _CAUSE = "The above exception was the direct cause of the following exception:"
-_GROUP = re.compile(r"^ +[|+] ?(?!-)")
+GROUP = re.compile(r"^ +[|+] ?(?!-)")
 """The prefix of each line of an ExceptionGroup."""
 _IN_GROUP = re.compile(r"^\s*[|+]")
 _SYNTAX = re.compile(r"(?:SyntaxError|IndentationError|TabError): ")
@@ -129,11 +129,6 @@ class Traceback(Frozen, kw_only=True):
         while link is not None:
             yield link
             link = link.linked if link.is_caused else None
-
-
-def without_group(line: str) -> str:
-    """Return a line without the prefix of an ExceptionGroup."""
-    return _GROUP.sub("", line, count=1)
 
 
 def tracebacks(raw: Sequence[str], lines: Sequence[str]) -> list[Traceback]:

@@ -146,11 +146,6 @@ def error_text(number: int) -> str:
     return os.strerror(number)
 
 
-def advice_on_error(number: int) -> str | None:
-    """Return what to do if a system call failed by a limit; None for other error numbers."""
-    return _ADVICE_ON_LIMITS.get(number)
-
-
 def cause_with_advice(cause: Cause) -> str:
     """Return what failed and what to do about it, as one text."""
     text, advice = cause_text(cause), cause_advice(cause)
@@ -279,7 +274,7 @@ def _advice_on_kubectl(cause: Cause) -> str:
 
 def _advice_on_limit(cause: Cause) -> str | None:
     within = map(_advice_on_limit, cause.within)
-    return advice_on_error(cause.errno) or next(filter(None, within), None)
+    return _ADVICE_ON_LIMITS.get(cause.errno) or next(filter(None, within), None)
 
 
 def _ssh(cause: Cause) -> str:
