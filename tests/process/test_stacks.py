@@ -170,7 +170,7 @@ def test_what_has_no_python_or_does_not_run_is_not_profiled(
     monkeypatch.setenv("RUST_BACKTRACE", "1")
     distrun.detached('[ "$DISTRUN_TASK" = worker:1 ] || exec sleep 1000', workers=2)
     wait_until(lambda: distrun.status()["tasks"][1]["state"] == "succeeded")
-    assert "worker:0: it is no Python program" in distrun("profile", "--seconds", "1").stdout
+    assert "worker:0: it is not a Python program" in distrun("profile", "--seconds", "1").stdout
     for command in ("stacks", "profile"):
         done = distrun(command, "-t", "worker:1")
         assert (done.returncode, done.stdout) == (2, "")
