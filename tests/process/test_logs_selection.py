@@ -135,10 +135,20 @@ def numbers(output: str) -> list[int]:
 
 
 def test_only_the_newest_output_stays_and_every_command_reads_it(distrun: Distrun) -> None:
-    launched = distrun.launch(LINES, 1, logs=LIMIT)
-    assert launched.returncode == 0, launched.stderr
-    assert len(numbers(launched.stdout)) == 40_000
-    assert not dropped_in(launched.stderr)
+    # Each quarter is less than what is kept, and is shown before the next one is written.
+    shown_quarter = "; until [ -e shown$i ]; do sleep 0.02; done; done"
+    spec = distrun.write_spec(LINES.replace("; sleep 0.2; done", shown_quarter), 1, logs=LIMIT)
+    output = distrun.cwd / "output"
+    with output.open("wb") as out:
+        launch = distrun.start("launch", spec, stdout=out, stderr=-1)
+        for quarter in range(1, 5):
+            last_line = f"line 000{quarter}9999 of the task\n".encode()
+            wait_until(lambda last_line=last_line: output.read_bytes().endswith(last_line))
+            (distrun.cwd / f"shown{quarter}").touch()
+        said = launch.communicate(timeout=60)[1].decode()
+    assert launch.returncode == 0, said
+    assert len(numbers(output.read_text())) == 40_000
+    assert not dropped_in(said)
     log = distrun.status()["tasks"][0]["log"]
     size = os.stat(log).st_size
     assert size == 40_000 * 26
