@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 
 from distrun.advice.model import Symptom
-from distrun.advice.rules import advise
+from distrun.advice.profile import Slowdown
+from distrun.advice.rules import advise, find_slowdown
 from distrun.frozen import replace
 from distrun.job import events
 from distrun.job.folder import JobFolder
 from distrun.job.history import HistoryLog, Sample
 from distrun.job.job import Job as ReadJob
 from distrun.job.notes import job_notes
+from distrun.words.advice import slowdown_text
 from harness.values import not_none
 
 from .histories import MWM, Job, running
@@ -117,3 +119,22 @@ def test_nothing_is_said_of_tasks_that_have_just_begun(
     view.supervisor = 1
     view.__dict__["history"] = job.history
     assert (view.advice and view.advice.symptom) == symptom
+
+
+def test_since_when_a_task_is_slower() -> None:
+    fast, slow = sampled(10.0), sampled(4.0)
+    later = [
+        replace(each, at=each.at + 90.0, progress={"STEP": 900 + each.progress["STEP"]})
+        for each in slow
+    ]
+    found = not_none(find_slowdown([*fast, *later]))
+    assert 1085.0 < found.at < 1096.0
+    assert (round(found.before), round(found.rate)) == (10, 4)
+    assert slowdown_text(found).endswith(": 4 steps a second, before that 10")
+    assert find_slowdown(fast) == Slowdown(at=1002.0, rate=10.0)
+    assert slowdown_text(Slowdown(at=1002.0, rate=10.0)).startswith("since its first step, at ")
+    # It has become faster; it reports hardly any step; an earlier attempt was faster.
+    assert not_none(find_slowdown([*slow, *(replace(e, at=e.at + 90) for e in fast)])).before == 0
+    assert find_slowdown(sampled(10.0, seconds=20)) is None
+    restarted = [replace(each, attempt=1) for each in later]
+    assert not_none(find_slowdown([*fast, *restarted])).before == 0

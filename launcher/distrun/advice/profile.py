@@ -126,12 +126,24 @@ class SlowLink(Frozen, kw_only=True):
     usual: float
 
 
+class Slowdown(Frozen, kw_only=True):
+    """Since when, in Unix seconds, a task takes `rate` steps a second.
+
+    `before`: as many until then; 0: it has taken no other steps.
+    """
+
+    at: float
+    rate: float
+    before: float = 0.0
+
+
 class Straggler(Frozen, kw_only=True):
     """The task that the others wait for. `gain`: the share of its time that the job would save."""
 
     task: str
     gain: float
     reasons: tuple[Reason, ...]
+    since: Slowdown | None = None
 
 
 class Timeline:

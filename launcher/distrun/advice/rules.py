@@ -9,7 +9,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from distrun.advice.model import Advice, Kind, Symptom
-from distrun.advice.profile import LEAST_GAIN, find_slow_link, find_traffic, set_apart, straggler
+from distrun.advice.profile import (
+    LEAST_GAIN,
+    Slowdown,
+    find_slow_link,
+    find_traffic,
+    set_apart,
+    straggler,
+)
 from distrun.frozen import replace
 
 if TYPE_CHECKING:
@@ -160,6 +167,32 @@ def _steps_a_second(samples: Sequence[Sample]) -> float:
     # A step that is lower than the one before is of the next epoch.
     done = sum(b - a if b >= a else b for a, b in pairwise(steps))
     return done / (recent[-1].at - recent[0].at)
+
+
+def find_slowdown(samples: Sequence[Sample]) -> Slowdown | None:
+    """Return since when the present attempt takes fewer steps a second; None: not known.
+
+    If it has not become slower, that is since its first step.
+    """
+    own = [each for each in samples if each.attempt == samples[-1].attempt]
+    done: list[tuple[float, float]] = []
+    """When steps were reported, and how many had been taken by then."""
+    total = last = 0.0
+    for sample in own:
+        step = sample.progress.get("STEP", last)
+        if step != last:
+            total, last = total + (step - last if step > last else step), step
+            done.append((sample.at, total))
+    if len(done) < 2 * _FEWEST_STEPS:
+        return None
+    (start, first), (end, final) = done[0], done[-1]
+    found, best = Slowdown(at=start, rate=(final - first) / (end - start)), 0.0
+    for at, steps in done[_FEWEST_STEPS:-_FEWEST_STEPS]:
+        before, rate = (steps - first) / (at - start), (final - steps) / (end - at)
+        weight = (before - rate) ** 2 * (at - start) * (end - at)
+        if rate <= (1 - LEAST_GAIN) * before and weight > best:
+            found, best = Slowdown(at=at, rate=rate, before=before), weight
+    return found
 
 
 def _cores(samples: Sequence[Sample]) -> float:

@@ -18,19 +18,21 @@ from distrun import __version__
 from distrun.advice import profile
 from distrun.advice.model import Kind
 from distrun.advice.profile import SlowLink, Straggler, TaskProfile, Timeline, Traffic
+from distrun.advice.rules import find_slowdown
 from distrun.cli import console
 from distrun.cli.options import job_argument, json_option, output_option, task_option
 from distrun.cli.output_file import write_file
 from distrun.cli.stacks import problems, take
 from distrun.codec import to_json
 from distrun.errors import HostError
-from distrun.job import py_spy
+from distrun.frozen import replace
+from distrun.job import history, py_spy
 from distrun.job.folder import JobStore, replace_file
 from distrun.job.stacks import Frame, Stacks
 from distrun.report.flame import INPUT_MARK
 from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes
-from distrun.words.advice import link_text, reason_text
+from distrun.words.advice import link_text, reason_text, slowdown_text
 from distrun.words.table import Column, make_table
 
 _MOST_COLUMNS = 4
@@ -83,6 +85,10 @@ def command(
         members -= {each.task for each in found.processes if not each.is_python}
         hosts = {task.name: task.host for task in state.tasks.values()}
         straggler = profile.straggler(profiles, members, hosts)
+        if straggler is not None:
+            samples = history.read(folder, [straggler.task])
+            slowdown = find_slowdown(samples.get(straggler.task, []))
+            straggler = replace(straggler, since=slowdown)
         traffic = profile.find_traffic(profiles)
         slow_link = profile.find_slow_link(traffic, members)
         if as_json:
@@ -141,6 +147,8 @@ def profile_view(
         wait, gain = f"the others wait for {straggler.task}", f"{straggler.gain:.0%} less time"
         lines.append(Text(f"{wait}: without that, the job would take {gain}", "bold"))
         lines += [Text(f"  {printable(reason_text(each))}") for each in straggler.reasons]
+        if straggler.since is not None:
+            lines.append(Text(f"  {slowdown_text(straggler.since)}"))
     if not has_program:
         command = console.install_command("py-spy")
         lines.append(Text(f"what they do is not known without py-spy here: {command}"))

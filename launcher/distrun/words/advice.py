@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distrun.advice.model import Obstacle, Symptom
-from distrun.words.formats import one_line
+from distrun.words.formats import format_time, one_line
 
 if TYPE_CHECKING:
     from distrun.advice.model import Advice, Reason
+    from distrun.advice.profile import Slowdown
 
 _REASONS = {
     Obstacle.THROTTLED: "its cgroup's quota of {usual:.2g} cores stops it {amount:.0%} of the time",
@@ -118,6 +119,14 @@ def link_text(task: str, round_trip: float, usual: float) -> str:
         f"the link of {task} is slow: a packet takes {1e3 * round_trip:.2g} ms there and back, "
         f"between the others {1e3 * usual:.2g} ms"
     )
+
+
+def slowdown_text(slowdown: Slowdown) -> str:
+    """Say since when a task is as slow as it is."""
+    since, rate = format_time(slowdown.at), f"{slowdown.rate:.2g} steps a second"
+    if not slowdown.before:
+        return f"since its first step, at {since}: {rate}"
+    return f"since {since}: {rate}, before that {slowdown.before:.2g}"
 
 
 def explained() -> dict[str, tuple[str, str]]:
