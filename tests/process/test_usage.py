@@ -42,6 +42,7 @@ NVIDIA_SMI = """\
 #!/bin/sh
 case "$1" in
     --query-gpu=index) echo 0; echo 1 ;;
+    --query-gpu=index,uuid,*) echo "1, GPU-b, 85, 512, 16384, 900, 1980, 84, 0x0000000000000004" ;;
     --query-gpu=*) echo "GPU-a, 35"; echo "GPU-b, 85" ;;
     *) for pid in $(cat {folder}/pids-*); do echo "$pid, GPU-b, 512"; done ;;
 esac
@@ -111,6 +112,8 @@ def test_gpus_are_sampled_by_nvidia_smi(distrun: Distrun, monkeypatch: pytest.Mo
     shown = distrun.asked("status")
     assert "GPU MEM" in shown
     assert "1.1 GB" in shown, "of both processes"
+    (task,) = json.loads(distrun.asked("profile", "--seconds", "1", "--json"))["tasks"]
+    assert [(each["index"], each["slowed_by"]) for each in task["gpus"]] == [("1", ["power cap"])]
     (distrun.cwd / "go").touch()
     assert distrun("wait").returncode == 0
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from distrun.advice import gpus
 from distrun.advice.model import Kind, Obstacle, Symptom
 from distrun.advice.profile import TaskProfile, profile, straggler
 from distrun.advice.rules import advise_by_profiles
@@ -23,7 +24,7 @@ from distrun.lifecycle.chunked_map import ChunkedMap
 from distrun.report.flame import read_flames
 from distrun.strategies import Role
 from distrun.supervisor.stack_collector import StackCollector
-from distrun.words.advice import advice_text, reason_text
+from distrun.words.advice import advice_text, gpus_text, reason_text
 from harness.loops import SimulatedLoop
 from harness.values import not_none
 
@@ -44,10 +45,19 @@ GENERATOR = (
     ("generator_py_func", f"{TF}data/ops/from_generator_op.py", 210),
     ("FuncRegistry.__call__", f"{TF}ops/script_ops.py", 149),
 )
+
+
+def gpu(clock: int) -> list[list[str]]:
+    """What nvidia-smi shows of a GPU that its heat slows, and of one that shows nothing."""
+    na = "[N/A]"
+    shown = ["0", "GPU-a", "35", "2048", "16384", str(clock), "1980", "84", "0x0000000000000060"]
+    return [shown, ["1", "GPU-b", na, na, na, str(clock), na, na, na]]
+
+
 RECORDING: dict[str, Any] = {
     "frames": [], "stacks": [], "threads": [], "readings": [], "throttled": 0.0, "host_busy": 2.0,
     "host_cores": 8, "cores": 8, "quota": 0.0, "nice": 0, "swapped_bytes": 0, "clock_mhz": 3000,
-    "connections": [],
+    "connections": [], "celsius": 50, "gpus": gpu(1800),
 }  # fmt: skip
 """What a host sends of a task that has a machine of eight cores, without what was seen."""
 Frames = tuple[tuple[Any, ...], ...]
@@ -168,6 +178,7 @@ def slow(*parts: Any, **more: Any) -> Any:
         ([(STEP, 1.0, 1.0)], {"cores": 1}, [Obstacle.FEWER_CORES, Obstacle.LONGER_STEPS]),
         ([(STEP, 1.0, 1.0)], {"swapped_bytes": 1 << 30, "clock_mhz": 1200},
          [Obstacle.SWAPPED, Obstacle.SLOWER_CLOCK, Obstacle.LONGER_STEPS]),
+        ([(STEP, 1.0, 1.0)], {"gpus": gpu(900)}, [Obstacle.SLOWER_GPU, Obstacle.LONGER_STEPS]),
     ],
 )  # fmt: skip
 def test_the_task_that_the_others_wait_for_is_named_with_what_sets_it_apart(
@@ -240,6 +251,18 @@ def test_what_sets_a_task_apart_that_is_behind_is_told() -> None:
     found = not_none(advise_by_profiles([look] * 3, (), {}, rates))
     assert (found.symptom, found.task) == (Symptom.BEHIND, "worker:1")
     assert [each.obstacle for each in found.reasons] == [Obstacle.NO_CORE, Obstacle.NICE]
+
+
+def test_gpus_are_shown_with_what_slows_them() -> None:
+    one = gpus.read(not_none(recorded(gpus=gpu(900)[:1]).recording))
+    both = gpus.read(not_none(recorded(gpus=gpu(900)).recording))
+    assert gpus_text("ps:0", one) == (
+        "GPU 0 of ps:0: 35% busy, 2.1 GB of 17.2 GB, 900 of 1980 MHz (slowed by: heat), 84 °C"
+    )
+    assert gpus_text("ps:0", both).startswith("2 GPUs of ps:0: 35% busy, 2.1 GB of 17.2 GB, 900 ")
+    assert gpus_text("ps:0", gpus.read(not_none(recorded(gpus=gpu(0)[1:]).recording))) == (
+        "GPU 1 of ps:0: 0 MHz"
+    )
 
 
 def test_no_task_is_named_where_none_is_slower_than_another_by_a_tenth() -> None:

@@ -37,6 +37,7 @@ class Obstacle(str, Enum):
     NO_CORE = "no_core"
     SWAPPED = "swapped"
     SLOWER_CLOCK = "slower_clock"
+    SLOWER_GPU = "slower_gpu"
     LONGER_STEPS = "longer_steps"
 
 

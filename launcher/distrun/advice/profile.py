@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from distrun.advice import gpus
 from distrun.advice.model import Kind, Obstacle, Reason
 from distrun.frozen import Frozen, replace
 from distrun.job.stacks import CONVERTED, Frame, ProcessStacks, Recording
@@ -402,9 +403,26 @@ def _reasons(
             yield Reason(obstacle=Obstacle.BUSY_NEIGHBOUR, amount=neighbours, usual=mine.host_cores)
     if mine.swapped_bytes - max(each.swapped_bytes for each in usual) >= _LEAST_SWAPPED:
         yield Reason(obstacle=Obstacle.SWAPPED, amount=mine.swapped_bytes)
-    clock = statistics.median(each.clock_mhz for each in usual)
-    if 0 < mine.clock_mhz < _CLOCK_RATIO * clock:
-        yield Reason(obstacle=Obstacle.SLOWER_CLOCK, amount=mine.clock_mhz, usual=clock)
+    yield from _slower_clocks(mine, usual)
     if Kind.STEP in longer:
         step, median = longer[Kind.STEP]
         yield Reason(obstacle=Obstacle.LONGER_STEPS, amount=step, usual=median)
+
+
+def _slower_clocks(mine: Recording, others: Sequence[Recording]) -> Iterable[Reason]:
+    usual = statistics.median(each.clock_mhz for each in others)
+    if 0 < mine.clock_mhz < _CLOCK_RATIO * usual:
+        heat = f"at {mine.celsius} °C" if mine.celsius > 0 else ""
+        yield Reason(obstacle=Obstacle.SLOWER_CLOCK, amount=mine.clock_mhz, usual=usual, place=heat)
+    slowest, *slowest_of_others = (_slowest_gpu(each) for each in (mine, *others))
+    known = [clock for clock, _ in slowest_of_others if clock]
+    usual = statistics.median(known or [0.0])
+    if 0 < slowest[0] < _CLOCK_RATIO * usual:
+        clock, why = slowest
+        yield Reason(obstacle=Obstacle.SLOWER_GPU, amount=clock, usual=usual, place=why)
+
+
+def _slowest_gpu(recording: Recording) -> tuple[float, str]:
+    """The lowest clock of the GPUs that a process may use, and what lowers it; 0: not known."""
+    found = [(each.clock_mhz or 0.0, ", ".join(each.slowed_by)) for each in gpus.read(recording)]
+    return min(found, default=(0.0, ""))

@@ -15,7 +15,7 @@ from rich.console import Group
 from rich.text import Text
 
 from distrun import __version__
-from distrun.advice import profile
+from distrun.advice import gpus, profile
 from distrun.advice.model import Kind
 from distrun.advice.profile import SlowLink, Straggler, TaskProfile, Timeline, Traffic
 from distrun.advice.rules import find_slowdown
@@ -32,7 +32,7 @@ from distrun.job.stacks import Frame, Stacks
 from distrun.report.flame import INPUT_MARK
 from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes
-from distrun.words.advice import link_text, reason_text, slowdown_text
+from distrun.words.advice import gpus_text, link_text, reason_text, slowdown_text
 from distrun.words.table import Column, make_table
 
 _MOST_COLUMNS = 4
@@ -126,7 +126,8 @@ def profile_json(
         ]
         about = {"task": process.task, "pid": process.pid, "error": process.error, "kinds": kinds}
         used = 0.0 if each is None else each.cpu_seconds
-        tasks.append({**about, "cpu_seconds": round(used, 2)})
+        shown = [] if each is None else to_json(gpus.read(each.recording))
+        tasks.append({**about, "cpu_seconds": round(used, 2), "gpus": shown})
     who = to_json(straggler)
     return {"tasks": tasks, "straggler": who, "hosts_without_answer": found.silent}
 
@@ -143,6 +144,7 @@ def profile_view(
     lines: list[Any] = []
     if profiles:
         lines.append(_table(profiles, straggler, width))
+        lines += [Text(printable(line)) for line in _gpu_lines(profiles, straggler)]
     if straggler is not None:
         wait, gain = f"the others wait for {straggler.task}", f"{straggler.gain:.0%} less time"
         lines.append(Text(f"{wait}: without that, the job would take {gain}", "bold"))
@@ -154,6 +156,17 @@ def profile_view(
         lines.append(Text(f"what they do is not known without py-spy here: {command}"))
         found.processes[:] = [each for each in found.processes if each.recording is None]
     return Group(*lines, *map(Text, map(printable, problems(found))))
+
+
+def _gpu_lines(profiles: Sequence[TaskProfile], straggler: Straggler | None) -> list[str]:
+    """Return what the GPUs of each task do; of many tasks, of the slowest and the least busy."""
+    found = {each.task: gpus.read(each.recording) for each in profiles}
+    found = {task: each for task, each in found.items() if each}
+    if len(found) > _MOST_COLUMNS:
+        idle = min(found, key=lambda task: sum(gpu.busy_percent or 0.0 for gpu in found[task]))
+        slow = idle if straggler is None else straggler.task
+        found = {task: each for task, each in found.items() if task in (idle, slow)}
+    return [gpus_text(task, each) for task, each in found.items()]
 
 
 def network_lines(traffic: Sequence[Traffic], slow: SlowLink | None) -> list[str]:

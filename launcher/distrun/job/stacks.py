@@ -79,6 +79,10 @@ class Recording(Frozen, kw_only=True):
     swapped_bytes: int
     clock_mhz: int
     """0: unknown."""
+    celsius: int
+    """The highest that its host measures; 0: unknown."""
+    gpus: tuple[tuple[str, ...], ...]
+    """Of each GPU that it may use, what nvidia-smi says: see :func:`distrun.advice.gpus.read`."""
     connections: tuple[tuple[int, int, int, int, int, int, int], ...]
     """Of each TCP connection: local and remote port; counted meanwhile: bytes sent and received,
     packets sent again, microseconds limited by the receiver; and the round trip's microseconds."""

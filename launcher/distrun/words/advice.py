@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from typing import TYPE_CHECKING
 
 from distrun.advice.model import Obstacle, Symptom
+from distrun.spec.units import format_bytes
 from distrun.words.formats import format_time, one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from distrun.advice.gpus import Gpu
     from distrun.advice.model import Advice, Reason
     from distrun.advice.profile import Slowdown
 
@@ -18,7 +24,8 @@ _REASONS = {
     Obstacle.FEWER_CORES: "it may use {amount:.0f} cores, the others {usual:.0f}",
     Obstacle.NO_CORE: "it waits for a core {amount:.0%} of its steps, the others {usual:.0%}",
     Obstacle.SWAPPED: "{megabytes:.0f} MB of its memory are in swap",
-    Obstacle.SLOWER_CLOCK: "its CPU runs at {amount:.0f} MHz, the others at {usual:.0f}",
+    Obstacle.SLOWER_CLOCK: "its CPU runs at {amount:.0f} MHz, the others at {usual:.0f}{place}",
+    Obstacle.SLOWER_GPU: "its GPU runs at {amount:.0f} MHz, the others' at {usual:.0f}{place}",
     Obstacle.LONGER_STEPS: (
         "it computes {amount:.0%} of the time, the others {usual:.0%}: more data a step, or slower "
         "cores"
@@ -127,6 +134,26 @@ def slowdown_text(slowdown: Slowdown) -> str:
     if not slowdown.before:
         return f"since its first step, at {since}: {rate}"
     return f"since {since}: {rate}, before that {slowdown.before:.2g}"
+
+
+def gpus_text(task: str, gpus: Sequence[Gpu]) -> str:
+    """Say what the GPUs of a task do: on average how busy, else the largest and lowest values."""
+    busy = [each.busy_percent for each in gpus if each.busy_percent is not None]
+    slowest = min(gpus, key=lambda each: each.clock_mhz or math.inf)
+    fullest = max(gpus, key=lambda each: each.used_bytes or 0)
+    heat = max((each.celsius for each in gpus if each.celsius is not None), default=None)
+    parts = [f"{statistics.fmean(busy):.0f}% busy"] if busy else []
+    if fullest.used_bytes is not None and fullest.total_bytes is not None:
+        used, total = map(format_bytes, (fullest.used_bytes, fullest.total_bytes))
+        parts.append(f"{used} of {total}")
+    if slowest.clock_mhz is not None:
+        most = slowest.highest_clock_mhz
+        of_most = "" if most is None else f" of {most:.0f}"
+        why = f" (slowed by: {', '.join(slowest.slowed_by)})" if slowest.slowed_by else ""
+        parts.append(f"{slowest.clock_mhz:.0f}{of_most} MHz{why}")
+    parts += [] if heat is None else [f"{heat:.0f} °C"]
+    name = f"GPU {gpus[0].index}" if len(gpus) == 1 else f"{len(gpus)} GPUs"
+    return f"{name} of {task}: {', '.join(parts) or 'nothing is known'}"
 
 
 def explained() -> dict[str, tuple[str, str]]:

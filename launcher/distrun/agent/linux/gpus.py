@@ -45,14 +45,14 @@ def gpus_used(*, with_load: bool) -> GpusUsed:
     """Ask nvidia-smi. May block for 20 s a question. Raises OSError: it does not answer."""
     memory: Dict[str, Optional[int]] = {}
     gpus: Dict[str, List[str]] = {}
-    for row in _query("--query-compute-apps=pid,gpu_uuid,used_gpu_memory"):
+    for row in query("--query-compute-apps=pid,gpu_uuid,used_gpu_memory"):
         if len(row) == 3 and row[0].isdigit():
             gpus.setdefault(row[0], []).append(row[1])
             # Some drivers report `[N/A]`.
             more, known = row[2], memory.get(row[0], 0)
             is_known = more.isdigit() and known is not None
             memory[row[0]] = (known or 0) + int(more) * _MEBIBYTE if is_known else None
-    loads = _query("--query-gpu=uuid,utilization.gpu") if with_load else []
+    loads = query("--query-gpu=uuid,utilization.gpu") if with_load else []
     percent = {row[0]: float(row[1]) for row in loads if len(row) == 2 and row[1].isdigit()}
     return GpusUsed(memory, gpus, percent, _sees_all_ids())
 
@@ -65,6 +65,7 @@ def _sees_all_ids() -> bool:
         return False
 
 
-def _query(query: str) -> List[List[str]]:
-    text = facts.ask_nvidia_smi(query, "nounits")
+def query(values: str) -> List[List[str]]:
+    """Return the rows of an answer of nvidia-smi. Raises OSError, as :func:`gpus_used`."""
+    text = facts.ask_nvidia_smi(values, "nounits")
     return [[word.strip() for word in line.split(",")] for line in text.splitlines()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from distrun.agent.linux import facts, processes, sock_diag
+from distrun.agent.linux.gpus import query
 from distrun.agent.linux.regular import LARGEST_SCRIPT, open_regular
 
 _RATE, _READINGS = 25, 50
@@ -24,6 +26,10 @@ _MOST_FRAMES = 100
 _LONGEST_NAME = 300
 _MOST_CONNECTIONS = 64
 """How many connections of a process are reported: those with the most bytes."""
+_GPU_VALUES = (
+    "--query-gpu=index,uuid,utilization.gpu,memory.used,memory.total,clocks.sm,clocks.max.sm,"
+    "temperature.gpu,clocks_throttle_reasons.active"
+)
 _INSTALLED = ("-packages/", "/lib/python3", "<frozen ")
 
 
@@ -70,7 +76,9 @@ class _Recording:
         if used or not self._readings:  # it has not ended
             self._readings.append((round(1e3 * now, 1), round(1e3 * used, 1), self._delay))
 
-    def result(self, traffic: List[Dict[str, sock_diag.Traffic]]) -> Dict[str, Any]:
+    def result(
+        self, traffic: List[Dict[str, sock_diag.Traffic]], gpus: List[List[str]]
+    ) -> Dict[str, Any]:
         """Its part of the answer. `traffic`: of all connections, at the beginning and now."""
         if self._process is not None and not self.has_ended:
             self._process.kill()
@@ -82,6 +90,7 @@ class _Recording:
             **{name: after[name] - before for name, before in self._before.items()},
             **_state(self._pid),
             "connections": _connections(self._pid, *traffic),
+            "gpus": _gpus(self._pid, gpus),
         }
         recording.update(frames=[], stacks=[], threads=[])
         self._found["recording"] = recording
@@ -149,7 +158,8 @@ def record(
             each.read(is_late=passed >= seconds + _SPARE_SECONDS / 2)
         time.sleep(1 / _READINGS)
     both, size = [traffic, sock_diag.traffic()], 0
-    found = [each.result(both) for each in recordings]
+    gpus = _try(lambda: query(_GPU_VALUES), [])
+    found = [each.result(both, gpus) for each in recordings]
     for answer in found:
         size += len(json.dumps(answer))
         if size > most_bytes:
@@ -207,8 +217,21 @@ def _state(pid: int) -> Dict[str, Any]:
         "nice": _try(lambda: os.getpriority(os.PRIO_PROCESS, pid), 0),
         "swapped_bytes": 1024 * _try(lambda: _number("/proc/{}/status".format(pid), "VmSwap:"), 0),
         "clock_mhz": _try(lambda: _number("/proc/cpuinfo", "cpu MHz"), 0),
+        "celsius": max(_temperatures(), default=0),
         "host_cores": os.cpu_count() or 0,
     }
+
+
+def _temperatures() -> List[int]:
+    paths = glob.glob("/sys/class/thermal/thermal_zone*/temp")
+    return [_try(lambda path=path: int(processes.read_short(path)) // 1000, 0) for path in paths]  # type: ignore[misc]
+
+
+def _gpus(pid: int, rows: List[List[str]]) -> List[List[str]]:
+    """The values of those GPUs that a process may use."""
+    chosen = processes.environment(pid).get(b"CUDA_VISIBLE_DEVICES")
+    named = None if chosen is None else chosen.decode("utf-8", "replace").split(",")
+    return [row for row in rows if len(row) == 9 and (named is None or {*row[:2]} & {*named})]
 
 
 def _connections(
