@@ -31,7 +31,11 @@ _ANSWER_CHARACTERS = 300
 
 
 class FailedCommandError(SchedulerError):
-    """The command ended with an error."""
+    """The command ended with an error. `printed` is what it wrote to standard error."""
+
+    def __init__(self, message: str, *, hint: str | None, printed: str) -> None:
+        super().__init__(message, hint=hint)
+        self.printed = printed
 
 
 def run(
@@ -81,7 +85,9 @@ def run(
         complaint = done.stderr.strip() or done.stdout.strip()
         how = f"signal {-code}" if code < 0 else f"code {code}"
         raise FailedCommandError(
-            f"{name} failed ({how}): {_quoted(complaint) or 'it printed nothing'}"
+            f"{name} failed ({how}): {_quoted(complaint) or 'it printed nothing'}",
+            hint=None,
+            printed=complaint,
         )
     return (done.stderr if errors else done.stdout).strip()
 
