@@ -7,8 +7,6 @@ A consequence: orphans that end during a test stay zombies until it is over, so 
 `alive(pid)`, not `/proc`, whether a process still runs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

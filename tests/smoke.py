@@ -5,8 +5,6 @@ Standard library only, so that it runs wherever distrun is installed:
     python tests/smoke.py
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -6,8 +6,6 @@ python tests/corpus/make.py rules [PATTERN]     # or a new part, with programs o
 recorded cases have served: they are in the history.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

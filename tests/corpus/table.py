@@ -1,7 +1,5 @@
 """Judges the stored corpus and prints the table: `python tests/corpus/table.py rules`."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """What the libraries print is read as tests/unit/test_printed_progress.py says; their names."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

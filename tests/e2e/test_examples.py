@@ -1,7 +1,5 @@
 """The example scripts by hand with TF_CONFIG, and all templates by `distrun init` and `launch`."""
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Callable, Sequence

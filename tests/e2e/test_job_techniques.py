@@ -1,7 +1,5 @@
 """The techniques of the tutorials, in one process and in clusters; the job's workarounds."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """The job in one process and on two workers: it trains, saves, resumes, and tells what ends it."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

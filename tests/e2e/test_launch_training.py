@@ -5,8 +5,6 @@ are forks of a process that has imported it. `make smoke` and `make faults` use 
 interpreter.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -3,8 +3,6 @@
 python tests/faults [--seed N] [--jobs 2] [--only TEXT] [--count 60]
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

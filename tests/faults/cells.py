@@ -1,7 +1,5 @@
 """The cells of the fault matrix: a fault, its victim and its moment. A seed samples some."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Iterator

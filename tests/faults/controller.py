@@ -1,7 +1,5 @@
 """The controller of a cell: its tasks report each moment, and it tells them when to fail."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import selectors

@@ -1,7 +1,5 @@
 """Runs one cell: launches a job, injects the fault, compares the result with the expectation."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

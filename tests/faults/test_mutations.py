@@ -5,8 +5,6 @@ reads each record. Of 100,000 mutated messages of a host, none ends its supervis
 record.
 """
 
-from __future__ import annotations
-
 import os
 import random
 from pathlib import Path

@@ -3,8 +3,6 @@
 The numbers depend on the time that tasks get: run it on a machine that does nothing else.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Real training: lost hosts at moments drawn by SEED, killed first saves, the real MNIST."""
 
-from __future__ import annotations
-
 import os
 import random
 import re

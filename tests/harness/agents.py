@@ -1,7 +1,5 @@
 """The real agent as a process, driven over its protocol by what a supervisor uses."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import os

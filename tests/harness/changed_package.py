@@ -1,7 +1,5 @@
 """A copy of distrun's package, whose modules a test may change while a job runs."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

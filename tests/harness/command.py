@@ -1,7 +1,5 @@
 """The command line as tests run it, and what its fixtures are."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Records of jobs with one damaged field, and every command that reads a record, run on them."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import json

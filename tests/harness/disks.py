@@ -1,7 +1,5 @@
 """Disks without space."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How many examples hypothesis tries: all in `make faults`, half in `make test`."""
 
-from __future__ import annotations
-
 from hypothesis import HealthCheck, settings
 
 USUAL = 100

@@ -1,7 +1,5 @@
 """Values that hypothesis generates for several tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import strategies as st

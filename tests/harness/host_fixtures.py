@@ -1,7 +1,5 @@
 """The fixture of tests over ssh: hosts with a real sshd each, and specs that run jobs on them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

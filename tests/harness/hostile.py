@@ -5,8 +5,6 @@ distrun's own. Agents are emulated, processes are not there, and the clock is si
 many messages can be tried in a second.
 """
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import hashlib

@@ -3,8 +3,6 @@
 The kernel asks for permission before it completes an open (fanotify(7)), so the moment is exact.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

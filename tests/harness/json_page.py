@@ -1,7 +1,5 @@
 """docs/json.md as a description that printed values are held to."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -6,8 +6,6 @@ The programs are built once a machine by tests/kubernetes/build.sh. No image is 
 leaves the namespaces. There is no DNS, and no kube-proxy: pods reach each other by their addresses.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import runpy

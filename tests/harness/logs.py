@@ -1,7 +1,5 @@
 """A folder of logs as the agent writes them, and a reader of it."""
 
-from __future__ import annotations
-
 import os
 import select
 import struct

@@ -1,7 +1,5 @@
 """The record of a job of a day on many hosts, which nobody has time to run."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator

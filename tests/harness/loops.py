@@ -1,7 +1,5 @@
 """A loop whose time a test moves."""
 
-from __future__ import annotations
-
 from distrun.agent.loop import Loop
 
 

@@ -1,7 +1,5 @@
 """Values that no field of a record or of a message is to have."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

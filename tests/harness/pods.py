@@ -1,7 +1,5 @@
 """Fixtures of tests on Kubernetes: one cluster for all of them."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path

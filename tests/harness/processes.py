@@ -1,7 +1,5 @@
 """Which processes still run, and processes that hang: stopped by a tracer. See ptrace(2)."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

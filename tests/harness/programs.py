@@ -1,7 +1,5 @@
 """Programs whose workers wait for ever, or take each step together as with TensorFlow."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path

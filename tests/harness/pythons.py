@@ -1,7 +1,5 @@
 """Other Pythons of this machine, which agents may meet on hosts."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The ways to reach hosts: this machine, ssh, Slurm and Kubernetes, each with two real hosts."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import subprocess

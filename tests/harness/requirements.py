@@ -1,7 +1,5 @@
 """What some tests need of the machine. Where it is missing they are skipped, and say what to do."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import pwd

@@ -1,7 +1,5 @@
 """Which of several pytest processes runs which test, and when."""
 
-from __future__ import annotations
-
 import re
 import zlib
 

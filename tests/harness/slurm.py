@@ -8,8 +8,6 @@ There is no accounting database, as Debian's `slurm-wlm` brings none: sacct fail
 answers elsewhere is tested with a program in its place.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Fixtures of tests on Slurm: one cluster for all of them, as new for each."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Callable, Iterator

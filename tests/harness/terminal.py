@@ -1,7 +1,5 @@
 """A terminal to run a command in, and to read as a person would."""
 
-from __future__ import annotations
-
 import codecs
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """A TFJob like Kubeflow's examples, whose program needs no TensorFlow."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import yaml

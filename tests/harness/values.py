@@ -1,7 +1,5 @@
 """Values that a test knows to be there, for mypy to know it as well."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 T = TypeVar("T")

@@ -1,7 +1,5 @@
 """Waiting for an event, with a deadline. Standard library only: tests/smoke.py uses it too."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import TypeVar

@@ -4,8 +4,6 @@
 `local/tensorflow:1` is written for each cluster: see :class:`harness.kubernetes.Cluster`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

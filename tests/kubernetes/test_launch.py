@@ -1,7 +1,5 @@
 """A job whose hosts are pods, from its launch to the removal of everything."""
 
-from __future__ import annotations
-
 import json
 
 from harness import tfjobs

@@ -1,7 +1,5 @@
 """What a job in pods survives, and that nothing of it is left."""
 
-from __future__ import annotations
-
 import psutil
 import pytest
 

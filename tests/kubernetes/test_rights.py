@@ -1,7 +1,5 @@
 """The Role of docs/kubernetes.md is enough, a right that lacks is named, and so is a lost login."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`distrun submit` to Kubernetes: the supervisor is in a pod, and other machines see the job."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """TensorFlow in pods on two nodes, by the commands of docs/kubernetes.md."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

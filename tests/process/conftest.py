@@ -1,7 +1,5 @@
 """Specs written by the tests, what a job says of itself, and terminals to look at."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -1,7 +1,5 @@
 """`import distrun`: what programs do with it, in threads and without a terminal, and its errors."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """`distrun bundle`, and `distrun report` of a bundle."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """The bundled job without a launcher: what it refuses, and the signals at its start."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

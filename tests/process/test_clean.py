@@ -1,7 +1,5 @@
 """`distrun clean` removes ended jobs, and nothing else."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """The commands on a detached job. Each command is a process of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

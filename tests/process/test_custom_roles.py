@@ -1,7 +1,5 @@
 """Roles with programs of their own: how they start, are found, fail, restart and end."""
 
-from __future__ import annotations
-
 import re
 
 import yaml

@@ -1,7 +1,5 @@
 """Files of a job that are damaged or replaced: commands show the rest, and wait for nothing."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os

@@ -4,8 +4,6 @@ Counted from outside: the test process is a subreaper, so every orphan of a job 
 child, whatever the orphan did to hide.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

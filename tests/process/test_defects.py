@@ -1,7 +1,5 @@
 """Defects of distrun, and a package that is replaced while a job runs."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

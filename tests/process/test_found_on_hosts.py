@@ -1,7 +1,5 @@
 """What the host shows of a failure: a limit, who has a port or listens where, killed children."""
 
-from __future__ import annotations
-
 import os
 import re
 import resource

@@ -1,7 +1,5 @@
 """`--help`, `explain`, `init` and slips: what is said and suggested works, and is fast."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Names and paths with anything in them do nothing but name something."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What `--json` prints is what docs/json.md says, field by field."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

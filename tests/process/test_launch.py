@@ -1,7 +1,5 @@
 """`distrun launch` in the foreground: output, exit codes, the report, jobs side by side."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Jobs whose surroundings lack something or fail: descriptors, processes, /proc, disks, clocks."""
 
-from __future__ import annotations
-
 import os
 import re
 import resource

@@ -1,7 +1,5 @@
 """`logs`: parts, several jobs, few newlines, `logs.max_size`; `events -n`."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

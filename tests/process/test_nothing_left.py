@@ -1,7 +1,5 @@
 """Commands leave nothing, however they end; nothing waits for what not even SIGKILL ends."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The agent as it goes over ssh is small and whole; what an earlier one has left is ended."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shlex

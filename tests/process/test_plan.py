@@ -1,7 +1,5 @@
 """`distrun plan`: the text for people, the JSON for programs, the lines that run a task by hand."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Keys of `program` and variables in values, in real launches."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

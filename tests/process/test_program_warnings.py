@@ -1,7 +1,5 @@
 """`validate`, `plan` and `launch` read the program and warn, and refuse it with --strict."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -15,8 +15,6 @@ Before a table, `commands`: it lists every command, as test_help.py checks; `map
 code's.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

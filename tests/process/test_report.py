@@ -1,7 +1,5 @@
 """`distrun report`, also served, and `compare`: what the page says, where it goes, who gets it."""
 
-from __future__ import annotations
-
 import html
 import http.client
 import json

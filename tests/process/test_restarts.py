@@ -1,7 +1,5 @@
 """Restarts with real processes: who starts again, with what, and what is shown of it."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

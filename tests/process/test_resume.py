@@ -1,7 +1,5 @@
 """`distrun resume`: what it continues, what it refuses, and that no two attempts live at once."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """`distrun run`: the job, the file that it amounts to, the chosen strategy, wrong usage."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Jobs for Slurm: the batch script, and its commands that are missing, slow, or tell of an end."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`distrun stacks` and `profile`, and the verdict on a job that hangs."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

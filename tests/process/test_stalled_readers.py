@@ -1,7 +1,5 @@
 """Commands whose output nobody reads, whose streams are closed, or on a full disk."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

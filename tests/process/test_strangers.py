@@ -1,7 +1,5 @@
 """Another user of the host attacks the folders of a user's jobs, or distrun's sockets."""
 
-from __future__ import annotations
-
 import array
 import contextlib
 import grp

@@ -1,7 +1,5 @@
 """What strategies and clusters mean to a launch: success, ranks, ports, who listens where."""
 
-from __future__ import annotations
-
 import pytest
 
 from harness import tfjobs

@@ -4,8 +4,6 @@ It runs on this machine, and a program in kubectl's place says that it is in a p
 what `kubectl exec` is given. tests/kubernetes and tests/slurm have real ones.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What `.gitignore` files leave out, compared with what git says of the same files."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """TensorBoard beside a job: the real one, where it is installed."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Jobs on a pseudo-terminal: Ctrl-C, a closed window, `attach` from another one; lost signals."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

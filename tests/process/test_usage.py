@@ -1,7 +1,5 @@
 """What tasks have used, how far they are, and what `ps` and `status` show of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

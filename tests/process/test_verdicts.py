@@ -1,7 +1,5 @@
 """The first cause of a failure: everywhere the same, and nothing waits for it without end."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What `ps`, `status` and `launch` show, on terminals and in pipes, and what they leave out."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

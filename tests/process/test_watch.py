@@ -1,7 +1,5 @@
 """`distrun watch` in real terminals."""
 
-from __future__ import annotations
-
 import re
 import signal
 import sys

@@ -1,7 +1,5 @@
 """What a spec runs, and what other users of a host see of a job and its secrets."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

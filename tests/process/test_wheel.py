@@ -1,7 +1,5 @@
 """The built wheel, installed without a checkout, launches a script."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Which processes are a job's; `kill` and `wait` verify that they have ended."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

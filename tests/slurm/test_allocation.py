@@ -1,7 +1,5 @@
 """Jobs inside an allocation: on its nodes, with what Slurm gave of each, and when one dies."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

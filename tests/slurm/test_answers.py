@@ -4,8 +4,6 @@ There is no accounting on the tests' cluster, and no cgroup confines its memory:
 of Slurm's commands give the answers that both give elsewhere.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`distrun submit`: what it refuses, what it queues, what the login node sees, interruptions."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

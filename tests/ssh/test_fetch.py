@@ -1,7 +1,5 @@
 """`distrun fetch`, results, logs and secrets: what comes from other hosts."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

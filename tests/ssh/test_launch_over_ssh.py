@@ -1,7 +1,5 @@
 """Jobs on other hosts: that they run there, and leave nothing there."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -4,8 +4,6 @@ In simulated time: tests/world. Here is what it does not emulate: guards that ar
 and hosts that share a machine.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """What is found out about hosts before the first task starts: which cannot be used, and why."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

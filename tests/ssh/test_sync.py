@@ -1,7 +1,5 @@
 """The program's files get to hosts that do not see this machine's."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

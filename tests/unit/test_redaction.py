@@ -3,6 +3,7 @@
 import base64
 import html
 import json
+import re
 import string
 import time
 from pathlib import Path
@@ -171,122 +172,22 @@ PEM = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSj"
 LETTERS = (string.ascii_letters + string.digits) * 2
 BASIC = base64.b64encode(f"anna:{HIDDEN}".encode()).decode()
 
-BY_NAME = {
-    "namespace": f"Namespace(api_key={HIDDEN}, steps=3)",
-    "query": f"GET /x?access_token={HIDDEN}&page=2",
-    "nested dict": f"{{'db': {{'user': 'u', 'passwd': '{HIDDEN}'}}}}",
-    "list of pairs": f"[('api_key', '{HIDDEN}'), ('steps', 3)]",
-    "header dict": f"{{'Authorization': 'Bearer {HIDDEN}'}}",
-    "header": f"Authorization: Bearer {HIDDEN}",
-    "header of curl": f"curl -H 'X-Api-Key: {HIDDEN}' https://example.org",
-    "json without space": f'{{"a":1,"clientSecret":"{HIDDEN}"}}',
-    "json in json in json": f'{{\\\\\\"api_key\\\\\\": \\\\\\"{HIDDEN}\\\\\\"}}',
-    "json, escaped quote": f'{{"password": "ab\\"{HIDDEN}"}}',
-    "yaml flow": f"args: [--password, {HIDDEN}]",
-    "yaml flow, on two lines": f"args: [--password,\n    {HIDDEN}]",
-    "option, on two lines": f"train.py --token\n  {HIDDEN}",
-    "quote without an end": f'password="{HIDDEN}',
-    "quote without an end, json": f'{{"api_key": "{HIDDEN}',
-    "quote without an end, call": f'login(password="{HIDDEN}\nsteps = 3',
-    "value that begins as a type": f"secret: S{HIDDEN}==",
-    "toml, many lines": f'api_key = """\n{HIDDEN}"""',
-    "java": f"-Dspring.datasource.password={HIDDEN}",
-    "no separator in the name": f"aws_accesskey: {HIDDEN}",
-    "arrow 2": f"api_key -> {HIDDEN}",
-    "walrus": f"token := {HIDDEN}",
-    "words": f"API key: {HIDDEN}",
-    "sentence 2": f"using password '{HIDDEN}' for the database",
-    "option": f"train.py --password {HIDDEN} --steps 3",
-    "option =''": f"train.py --api-key='{HIDDEN} and {HIDDEN}'",
-    "value with a comma": f"password=ab,{HIDDEN}",
-    "value with a quote": f"password=it's{HIDDEN}",
-    "value with spaces, in quotes": f'DB_PASSWORD="a b {HIDDEN}"',
-    "quotes of a shell": f"export DB_PASSWORD=$'a\\'b{HIDDEN}'",
-    "typed value": f"password=SecretStr('{HIDDEN}')",
-    "typed value 2": f"api_key: str = '{HIDDEN}'",
-    "environ()": f"environ({{'A': '1', 'DB_PASS': '{HIDDEN}'}})",
-    "declare": f'declare -x DB_PWD="{HIDDEN}"',
-    "xml": f"<password>{HIDDEN}</password>",
-    "html": f"&quot;password&quot;: &quot;{HIDDEN}&quot;",
-    "json, url-encoded": f"%22password%22%3A%22{HIDDEN}%22",
-    "url-encoded, small letters": f"access_token%3d{HIDDEN}",
-    "sentence": f"the password is '{HIDDEN}'",
-    "argparse": f"error: argument --password: invalid int value: '{HIDDEN}'",
-    "list": f"{{'secrets': ['{HIDDEN}', 'b']}}",
-    "typed value 3": f"token=Token(value='{HIDDEN}')",
-    "variable of a pod": f"- name: DB_PASSWORD\n  value: {HIDDEN}",
-    "variable of a pod, json": f'{{"name": "DB_PASSWORD", "value": "{HIDDEN}"}}',
-    "yaml of words": f"- password: correct horse {HIDDEN}",
-    "yaml list": f"args:\n  - --password\n  - {HIDDEN}",
-    "yaml list 2": f"secrets:\n  - {HIDDEN}",
-    "added": f"MY_TOKEN+={HIDDEN}",
-    "yaml block": f"api_key: >-\n    {HIDDEN}\nsteps: 3",
-    "header, other scheme": f"Authorization: ApiKey {HIDDEN}",
-    "names of several": f'{{"passwords": ["{HIDDEN}"], "wandb_key": "{HIDDEN}"}}',
-    "dots, as of Megatron": f"  wandb_api_key ............. {HIDDEN}",
-    "markdown": f"**api_key**: `{HIDDEN}`",
-    "curly quotes": f"\u2018password\u2019: \u201c{HIDDEN}\u201d",
-    "xml of hadoop": f"<name>fs.s3a.secret.key</name><value>{HIDDEN}</value>",
-    "protobuf": f'api_key {{ value: "{HIDDEN}" }}',
-    "make": f"PASSWORD ?= {HIDDEN}",
-    "wide sign": f"password\uff1d{HIDDEN}",
-    "other keys in words": f"License key: {HIDDEN}",
-    "sshpass": f"sshpass -p {HIDDEN} ssh gpu1",
-    "twine": f"twine upload -u __token__ -p {HIDDEN} dist/x",
-    "other quotes of html": html.escape(f"login(password='{HIDDEN}')"),
-    "escapes of JavaScript": f'\\u0022password\\u0022:\\u0022{HIDDEN}\\u0022',
-    "json of Go": f'{{"url":"https://x?a=1\\u0026api_key={HIDDEN}"}}',
-    "url-encoded twice": quote(quote(json.dumps({"password": HIDDEN}))),
-    "json list, on lines": f'"passwords": [\n    "a-b-c-d",\n    "{HIDDEN}"\n  ]',
-    "yaml list 3": f"secrets:\n- a-b-c-d\n- {HIDDEN}",
-    "yaml map": f"secrets:\n  hf: a-b-c-d\n  wandb: {HIDDEN}\nsteps: 3",
-    "map": f"{{'credentials': {{'a': 'b', 'c': '{HIDDEN}'}}}}",
-    "yaml, below": f"  password:\n    {HIDDEN}\n  steps: 3",
-    "default": f"add_argument('--api_key', default='{HIDDEN}')",
-    "arrow 3": f"api_key <- '{HIDDEN}'",
-    "with a remark": f"api_key (of wandb): {HIDDEN}",
-    "typed value 4": f'let api_key: &str = "{HIDDEN}";',
-    "option, continued": f"train.py --api-key \\\n  {HIDDEN}",
-}  # fmt: skip
+FORMS = Path(__file__).with_name("secret_forms")
+
+
+def forms(file: str) -> dict[str, str]:
+    text = (FORMS / file).read_text("utf-8").replace("{HIDDEN}", HIDDEN)
+    _, *parts = re.split(r"^=== (.*)\n", text, flags=re.MULTILINE)
+    return {name: form.rstrip("\n") for name, form in zip(parts[::2], parts[1::2], strict=True)}
+
+
+BY_NAME = forms("by_name.txt")
 SAID = {
     **BY_NAME,
-    # Behind a name and a space: it looks random.
-    "fish": f"set -gx DB_PASSWORD {HIDDEN}",
-    "dockerfile": f"ENV DB_PASSWORD {HIDDEN}",
-    "netrc": f"machine example.org login anna password {HIDDEN}",
-    "cookie": f"Cookie: theme=dark; session={HIDDEN}; lang=en",
-    "cookie 2": f"Cookie: theme=dark; JSESSIONID={HIDDEN}; lang=en",
-    "table": f"│ api_key  │ {HIDDEN} │",
-    "sentence 3": f"the token is {HIDDEN}",
-    "sentence 7": f"invalid token '{HIDDEN}'",
-    "german": f"Passwort: {HIDDEN}",
-    "pair": f"get(url, auth=('anna', '{HIDDEN}'))",
+    **forms("otherwise.txt"),
     "on the next line": f"Your token:\n{HIDDEN}\n",
-    "sentence 8": f"Token of anna: {HIDDEN}",
-    "short names": f"creds={HIDDEN} psk={HIDDEN} PHPSESSID={HIDDEN} storepass={HIDDEN}",
-    "sentence 4": f"Invalid API key provided: {HIDDEN}",
-    "sentence 5": f"Enter password for anna: {HIDDEN}",
-    "sentence 6": f"Password is: {HIDDEN}; password set to {HIDDEN}",
-    "of sshpass": f"SSHPASS={HIDDEN}",
     "environ": f"A=1\0DB_PASSWORD={HIDDEN}\0B=2",
     "cmdline": f"train.py\0--db-password\0{HIDDEN}\0",
-    "id of a key": f'"private_key_id": "{HIDDEN}"',
-    "escaped line break": f"'a\\napi_key=a,{HIDDEN}'",
-    # In addresses.
-    "signed url": f"https://s3.example/x?X-Amz-Signature={HIDDEN}&X-Amz-Expires=60",
-    "signed url 2": f"https://a.blob.example/x?sv=2024&sig={HIDDEN}",
-    "password with a slash": f"postgres://anna:ab/{HIDDEN}@db:5432/x",
-    "password with an at": f"postgres://anna:ab@{HIDDEN}@db/x",
-    "url-encoded": f"next=https%3A%2F%2Fanna%3A{HIDDEN}%40host%2Fx",
-    "no user": f"redis://:{HIDDEN}@cache:6379/0",
-    "token for a user": f"https://{HIDDEN}@example.org/x.git",
-    "user of curl": f"curl -u anna:{HIDDEN} https://example.org",
-    "user of wget": f"wget --proxy-user anna:{HIDDEN} https://example.org",
-    "user of curl 2": f"curl --user 'anna:{HIDDEN}' https://example.org",
-    "connection string 2": f"AccountName=a;AccountKey={HIDDEN}==;EndpointSuffix=x",
-    "webhook 2": f"https://x.webhook.office.com/webhookb2/{HIDDEN}-a@b/Incoming/{HIDDEN}/x",
-    "channel": f"https://conda.anaconda.org/t/ab-{HIDDEN}/x",
-    "webhook": "https://hooks.slack.com/services/T00000000/B00000000/" + HIDDEN + "abcdefghi",
     # By its form.
     "smtp": f"send: 'AUTH PLAIN {BASIC}'",
     "basic": f"sent Basic {BASIC}",
@@ -363,45 +264,7 @@ TOKENS = [
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcdefghijkl",
 ]  # fmt: skip
 
-HARMLESS = [
-    "tokens_per_second=120.5",
-    "pad_token='[PAD]' eos_token='</s>'",
-    "sort_key=accuracy, primary_key=column",
-    "Epoch 3/10 1875/1875 [======] - 5s 2ms/step - loss: 0.0433 - accuracy: 0.9866",
-    "usage: train.py [--password PASSWORD] [--token TOKEN]",
-    "MY_TOKEN=[secret-1] and --password [secret-2]",
-    "forward_pass: 12.5ms, backward_pass: 25.1ms",
-    "params: {'token': {'embedding': 4}}; token <- '[PAD]'; glob_step-per_second_of-training",
-    "https%3A%2F%2Fx.example%3A8080%2Fa%40b; secrets: {}; creds = <google.oauth2.Credentials at 1>",
-    "basic understanding of bearer instruments",
-    "password: true",
-    "use_auth_token=False, token=None",
-    "no password was given",
-    "https://example.org:8443/a?page=2&size=1x@2",
-    "commit 3f786850e387550fdab836ed7e6dc881de23001b",
-    "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-    "cluster_spec={'worker': ['10.0.0.5:2222', '10.0.0.6:2222']}",
-    "curl -u anna https://example.org",
-    "token: 5 tokens/s",
-    "GOOGLE_APPLICATION_CREDENTIALS=/home/u/key.json",
-    "using token classification with TFBertForTokenClassification2",
-    "password check of 123e4567-e89b-12d3-a456-426614174000 passed",
-    "secret santa dataset, version 2026-11-25T15:00:00.123456",
-    "api keys: none; run 20261125-150000-mnist",
-    "the secret of worker:0 on gpu-node-17.example.org",
-    "best key: layer_1/kernel:0, key=dense_12",
-    "identified by their names",
-    "[secret-3]' and 'it has 2 kinds'",
-    "opts = {\n  password: }\n}",
-    "basic resnet50v2, the Basic efficientnet_b0_model and dataset-v2.1",
-    "https://cdn.example.org/npm/some/longer/path/mathjax@3",
-    "usage: [--token|--password]; a token is invalid",
-    "Basic TensorFlow tutorial; basic authentication; bearer tokens",
-    "print('step %4d of %20s, 100%50' % x)",
-    "session=<tensorflow.python.client.session.Session object at 0x7f3a>",
-    "checking the password ..... ok; the token for worker:0 was sent; loading tokens... done",
-    "clear of the passwords; **token**: a piece of text; `pad_token`",
-]  # fmt: skip
+HARMLESS = [*(FORMS / "harmless.txt").read_text("utf-8").splitlines(), "opts = {\n  password: }\n}"]
 
 
 @pytest.mark.parametrize("form", SAID)

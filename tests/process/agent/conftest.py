@@ -1,7 +1,5 @@
 """Agents for the tests, gone at their end."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """How the agent executes a program, what it says where it cannot, and what comes of a task."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

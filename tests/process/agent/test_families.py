@@ -1,7 +1,5 @@
 """All that a task has started ends with it, the link, the agent or its guard; nothing else does."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """The system calls of distrun's own, in a process of their own where they change one."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Ports of tasks: which the agent holds, where they listen; and their processor time."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

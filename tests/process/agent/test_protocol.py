@@ -1,7 +1,5 @@
 """What the agent says of itself, how it keeps to the protocol, and for what it does not wait."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -1,7 +1,5 @@
 """How the agent stops tasks: each process is told once, and Python prints where it stands."""
 
-from __future__ import annotations
-
 import fcntl
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Another user of the host attacks the logs of tasks, or sends to their DISTRUN_NOTIFY."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import itertools
