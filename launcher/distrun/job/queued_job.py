@@ -14,7 +14,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from distrun import lifecycle
 from distrun.agent.protocol import KILL_GRACE, Cause, Code, Notice, Request
@@ -259,11 +259,24 @@ class QueuedJobWatch:
         time.sleep(_POLL_SECONDS if timeout is None else max(0.0, min(_POLL_SECONDS, timeout)))
 
 
+class _RelayProcess(subprocess.Popen[bytes]):
+    """A process that ends with this command, also if a signal interrupts its start."""
+
+    def __init__(self, command: list[str], **options: Any) -> None:
+        self.pid = 0
+        atexit.register(self.kill_if_started)
+        super().__init__(command, **options)
+
+    def kill_if_started(self) -> None:
+        if self.pid:
+            self.kill()
+
+
 class RemoteChannel(Channel[Notice, Request]):
     """A channel to the supervisor of a submitted job, by a process that its scheduler started."""
 
     def __init__(
-        self, connection: socket.socket, process: subprocess.Popen[bytes], errors: IO[bytes]
+        self, connection: socket.socket, process: _RelayProcess, errors: IO[bytes]
     ) -> None:
         descriptor = connection.detach()
         super().__init__(descriptor, descriptor, Notice)
@@ -283,7 +296,7 @@ class RemoteChannel(Channel[Notice, Request]):
                 self._process.wait(_DISCONNECT_SECONDS)
             except subprocess.TimeoutExpired:
                 self._process.kill()
-        atexit.unregister(self._process.kill)
+        atexit.unregister(self._process.kill_if_started)
         self.errors.close()
 
 
@@ -307,10 +320,9 @@ def connect(folder: JobFolder) -> RemoteChannel | None:
     errors = tempfile.TemporaryFile()  # noqa: SIM115 - the channel reads it
     with theirs:
         end = theirs.fileno()
-        process = subprocess.Popen(
+        process = _RelayProcess(
             command, stdin=end, stdout=end, stderr=errors, start_new_session=True
         )
-    atexit.register(process.kill)  # a signal may end this command before the channel is closed
     connection.settimeout(_CONNECT_SECONDS)
     received = b""
     with contextlib.suppress(OSError):
