@@ -124,13 +124,6 @@ def test_the_task_that_the_others_wait_for_is_named_with_its_line(
     assert (reason["kind"], reason["place"]) == ("saving", "save_model, train.py:6")
     done = distrun("profile", "--seconds", "300", "-o", str(tmp_path / "missing" / "job.json"))
     assert (done.returncode, done.stdout) == (69, "")
-    pid = distrun.status()["tasks"][1]["pid"]
-    os.kill(pid, signal.SIGSTOP)
-    assert (
-        f"worker:1: it is suspended; kill -CONT {pid}"
-        in distrun("profile", "--seconds", "1").stdout
-    )
-    os.kill(pid, signal.SIGCONT)
     profiles = json.loads(file.read_text())["profiles"]
     assert {"worker:0", "worker:1"} <= {each["name"] for each in profiles}
 
@@ -145,6 +138,14 @@ def test_the_task_that_the_others_wait_for_is_named_with_its_line(
     (Path(distrun.status()["folder"]) / "profile.json").write_text('{"profiles": [{"name": 1}]}')
     assert distrun("report", "-o", str(page)).returncode == 0
     assert "Flame graph" not in page.read_text()
+
+    pid = distrun.status()["tasks"][1]["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    assert (
+        f"worker:1: it is suspended; kill -CONT {pid}"
+        in distrun("profile", "--seconds", "1").stdout
+    )
+    os.kill(pid, signal.SIGCONT)
 
     folder = tmp_path / "bin"  # an interpreter beside which there is no py-spy
     folder.mkdir()
