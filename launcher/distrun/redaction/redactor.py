@@ -39,7 +39,7 @@ _NO_NAMES = {"root", "user", "host", "home", "users", "app", "data", "tmp", "wor
 
 
 @functools.cache
-def _own_words() -> frozenset[str]:
+def own_words() -> frozenset[str]:
     """Values in distrun's own files: a name or a secret that is one cannot be told from them."""
     found, waiting = {*KINDS, *STRATEGIES}, [Enum]
     while waiting:
@@ -73,7 +73,7 @@ class Redactor:
     ) -> None:
         self._mask = mask
         self.secrets: dict[str, str] = {}
-        known = {*filter(_is_distinct, secrets)} - _own_words()
+        known = {*filter(_is_distinct, secrets)} - own_words()
         spelled = {each: secret for secret in known for each in _spellings(secret)}
         self._known = dict(sorted(spelled.items(), key=lambda item: len(item[0]), reverse=True))
         self.names: dict[str, str] = {}
@@ -81,8 +81,8 @@ class Redactor:
         for kind, names in (("user", users), ("host", hosts)):
             for name in names:
                 self._add(kind, name.lower().rstrip("."))
-        self.kept = sorted(self._labels.keys() & _own_words())
-        longest_first = sorted(self._labels.keys() - _own_words(), key=len, reverse=True)
+        self.kept = sorted(self._labels.keys() & own_words())
+        longest_first = sorted(self._labels.keys() - own_words(), key=len, reverse=True)
         any_name = "|".join(map(_pattern, longest_first)) or "(?!)"
         self._names = re.compile(rf"(?<![^\W_])(?:{any_name})(?![^\W_])", re.IGNORECASE)
 
@@ -120,7 +120,7 @@ class Redactor:
         if isinstance(value, str):
             if is_secret_value(name, value):
                 return self._secret(value)
-            return value if value in _own_words() else self(value)
+            return value if value in own_words() else self(value)
         if isinstance(value, dict):
             before = f"{name}_" if is_secret(name) else ""
             return {
