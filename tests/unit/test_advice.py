@@ -136,5 +136,8 @@ def test_since_when_a_task_is_slower() -> None:
     # It has become faster; it reports hardly any step; an earlier attempt was faster.
     assert not_none(find_slowdown([*slow, *(replace(e, at=e.at + 90) for e in fast)])).before == 0
     assert find_slowdown(sampled(10.0, seconds=20)) is None
+    odd = [replace(each, at=1000.0, progress={"STEP": each.at * 1e300}) for each in fast]
+    assert find_slowdown(odd) is None
+    assert find_slowdown([replace(each, at=e.at) for each, e in zip(odd, fast, strict=True)])
     restarted = [replace(each, attempt=1) for each in later]
     assert not_none(find_slowdown([*fast, *restarted])).before == 0

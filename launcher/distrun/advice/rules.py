@@ -182,14 +182,15 @@ def find_slowdown(samples: Sequence[Sample]) -> Slowdown | None:
         step = sample.progress.get("STEP", last)
         if step != last:
             total, last = total + (step - last if step > last else step), step
-            done.append((sample.at, total))
+            if not done or sample.at > done[-1][0]:
+                done.append((sample.at, total))
     if len(done) < 2 * _FEWEST_STEPS:
         return None
     (start, first), (end, final) = done[0], done[-1]
     found, best = Slowdown(at=start, rate=(final - first) / (end - start)), 0.0
     for at, steps in done[_FEWEST_STEPS:-_FEWEST_STEPS]:
         before, rate = (steps - first) / (at - start), (final - steps) / (end - at)
-        weight = (before - rate) ** 2 * (at - start) * (end - at)
+        weight = (before - rate) * (before - rate) * (at - start) * (end - at)
         if rate <= (1 - LEAST_GAIN) * before and weight > best:
             found, best = Slowdown(at=at, rate=rate, before=before), weight
     return found

@@ -14,9 +14,10 @@ import socket
 import subprocess
 import tempfile
 import time
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 from distrun import lifecycle
+from distrun.agent.linux import syscalls
 from distrun.agent.protocol import KILL_GRACE, Cause, Code, Notice, Request
 from distrun.agent.protocol.channel import Channel, ProtocolError
 from distrun.codec import from_json
@@ -259,24 +260,11 @@ class QueuedJobWatch:
         time.sleep(_POLL_SECONDS if timeout is None else max(0.0, min(_POLL_SECONDS, timeout)))
 
 
-class _RelayProcess(subprocess.Popen[bytes]):
-    """A process that ends with this command, also if a signal interrupts its start."""
-
-    def __init__(self, command: list[str], **options: Any) -> None:
-        self.pid = 0
-        atexit.register(self.kill_if_started)
-        super().__init__(command, **options)
-
-    def kill_if_started(self) -> None:
-        if self.pid:
-            self.kill()
-
-
 class RemoteChannel(Channel[Notice, Request]):
     """A channel to the supervisor of a submitted job, by a process that its scheduler started."""
 
     def __init__(
-        self, connection: socket.socket, process: _RelayProcess, errors: IO[bytes]
+        self, connection: socket.socket, process: subprocess.Popen[bytes], errors: IO[bytes]
     ) -> None:
         descriptor = connection.detach()
         super().__init__(descriptor, descriptor, Notice)
@@ -296,7 +284,7 @@ class RemoteChannel(Channel[Notice, Request]):
                 self._process.wait(_DISCONNECT_SECONDS)
             except subprocess.TimeoutExpired:
                 self._process.kill()
-        atexit.unregister(self._process.kill_if_started)
+        atexit.unregister(self._process.kill)
         self.errors.close()
 
 
@@ -318,11 +306,13 @@ def connect(folder: JobFolder) -> RemoteChannel | None:
     command = scheduler_of(batch).python_beside(folder, batch, code)
     connection, theirs = socket.socketpair()
     errors = tempfile.TemporaryFile()  # noqa: SIM115 - the channel reads it
-    with theirs:
+    # A signal may end this command at any moment, but not before the process is known.
+    with theirs, syscalls.sigterm_blocked():
         end = theirs.fileno()
-        process = _RelayProcess(
+        process = subprocess.Popen(
             command, stdin=end, stdout=end, stderr=errors, start_new_session=True
         )
+        atexit.register(process.kill)
     connection.settimeout(_CONNECT_SECONDS)
     received = b""
     with contextlib.suppress(OSError):

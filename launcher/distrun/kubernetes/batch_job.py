@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import CauseError
 from distrun.frozen import replace
@@ -240,7 +241,7 @@ class _Source:
         command = in_pod(batch, "send", *place, folder.events_file.name, *self.kept)
         self._socket, theirs = socket.socketpair()
         self._socket.settimeout(_ANSWER_SECONDS)
-        with theirs, contextlib.ExitStack() as undo:
+        with theirs, contextlib.ExitStack() as undo, syscalls.sigterm_blocked():
             undo.callback(self._socket.close)
             self._process = subprocess.Popen(
                 command,
@@ -249,9 +250,9 @@ class _Source:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
+            atexit.register(self._process.kill)
             undo.pop_all()
         self._answers = self._socket.makefile("rb")
-        atexit.register(self._process.kill)
 
     def ask(self, known: dict[str, list[int]]) -> None:
         self._socket.sendall(json.dumps(known).encode() + b"\n")

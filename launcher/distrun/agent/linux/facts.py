@@ -179,10 +179,10 @@ def find_program(name: str, folders: Sequence[str]) -> Optional[str]:
     return next((each for each in paths if os.access(each, os.X_OK) and os.path.isfile(each)), None)
 
 
-def ask_nvidia_smi(query: str, *form: str) -> str:
+def ask_nvidia_smi(query: str, *form: str, seconds: float = NVIDIA_SMI_SECONDS) -> str:
     """The answer of nvidia-smi, as lines of values; empty if this host has no such program.
 
-    May block for 20 s. Raises NvidiaSmiError.
+    May block for so many seconds. Raises NvidiaSmiError.
     """
     program = find_nvidia_smi()
     if program is None:
@@ -191,9 +191,7 @@ def ask_nvidia_smi(query: str, *form: str) -> str:
 
     command = [program, query, "--format=" + ",".join(("csv", "noheader", *form))]
     try:
-        answer = subprocess.run(
-            command, capture_output=True, timeout=NVIDIA_SMI_SECONDS, check=True
-        )
+        answer = subprocess.run(command, capture_output=True, timeout=seconds, check=True)
     except subprocess.CalledProcessError as error:
         said = error.stdout.strip() or error.stderr.strip()
         raise NvidiaSmiError(error.returncode, _first_line(said)) from None

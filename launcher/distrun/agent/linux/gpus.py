@@ -65,7 +65,7 @@ def _sees_all_ids() -> bool:
         return False
 
 
-def query(values: str) -> List[List[str]]:
+def query(values: str, seconds: float = facts.NVIDIA_SMI_SECONDS) -> List[List[str]]:
     """Return the rows of an answer of nvidia-smi. Raises OSError, as :func:`gpus_used`."""
-    text = facts.ask_nvidia_smi(values, "nounits")
+    text = facts.ask_nvidia_smi(values, "nounits", seconds=seconds)
     return [[word.strip() for word in line.split(",")] for line in text.splitlines()]

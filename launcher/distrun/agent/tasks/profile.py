@@ -26,6 +26,8 @@ _MOST_FRAMES = 100
 _LONGEST_NAME = 300
 _MOST_CONNECTIONS = 64
 """How many connections of a process are reported: those with the most bytes."""
+_GPU_SECONDS = 5.0
+"""How long nvidia-smi may take: if it hangs, what was sampled is sent without it."""
 _GPU_VALUES = (
     "--query-gpu=index,uuid,utilization.gpu,memory.used,memory.total,clocks.sm,clocks.max.sm,"
     "temperature.gpu,clocks_throttle_reasons.active"
@@ -158,7 +160,7 @@ def record(
             each.read(is_late=passed >= seconds + _SPARE_SECONDS / 2)
         time.sleep(1 / _READINGS)
     both, size = [traffic, sock_diag.traffic()], 0
-    gpus = _try(lambda: query(_GPU_VALUES), [])
+    gpus = _try(lambda: query(_GPU_VALUES, _GPU_SECONDS), [])
     found = [each.result(both, gpus) for each in recordings]
     for answer in found:
         size += len(json.dumps(answer))
