@@ -5,6 +5,7 @@ what a user would write then. Keys and commands in other messages are taken from
 """
 
 import ast
+import functools
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -239,23 +240,25 @@ NEED_MORE = {
 }
 
 
+@functools.cache
 def said() -> dict[str, str]:
     """Each text of the source that users may read, and where it is."""
     found = {}
     for file in sorted(SOURCE.rglob("*.py")):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        docs = {each.value for each in ast.walk(tree) if isinstance(each, ast.Expr)}
-        for node in {*ast.walk(tree)} - docs:
+        nodes = [*ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
+        docs = {each.value for each in nodes if isinstance(each, ast.Expr)}
+        for node in nodes:
+            if not isinstance(node, ast.JoinedStr | ast.Constant) or node in docs:
+                continue
             parts = node.values if isinstance(node, ast.JoinedStr) else [node]
             texts = [getattr(each, "value", None) if isinstance(each, ast.Constant) else "X"
                      for each in parts]  # fmt: skip
-            if isinstance(node, ast.JoinedStr | ast.Constant) and isinstance(texts[0], str):
+            if isinstance(texts[0], str):
                 text = " ".join("".join(map(str, texts)).split()).replace("{{", "{")
                 found[text.replace("}}", "}")] = f"{file.name}:{node.lineno}"
     return found
 
 
-SAID = said()
 PATHS = {re.sub(r"\[\]", "", path) for path in dict(reference())}
 OF_SPEC = re.compile(
     rf"`((?:{'|'.join(SPEC.keys)})(?:\.[a-z_]+)*)(?:: ([^`{{}}]+|\{{.*?\}}))?`(?!s\b)"
@@ -264,7 +267,9 @@ OF_SPEC = re.compile(
 
 def test_each_key_that_a_message_names_can_be_written(folder: Path) -> None:
     """With the value that the message gives."""
-    texts = {match[0]: (match, at) for text, at in SAID.items() for match in OF_SPEC.finditer(text)}
+    texts = {
+        match[0]: (match, at) for text, at in said().items() for match in OF_SPEC.finditer(text)
+    }
     tried = 0
     for match, at in texts.values():
         path, value = match[1], match[2]
@@ -287,7 +292,7 @@ def test_each_command_that_a_message_names_is_one() -> None:
     in_marks = re.compile(r"[`']distrun ([a-z]+)\b([^`')]*)[`')]")
     as_sentence = re.compile(rf"distrun ({names})\b((?: --?[a-z][\w-]*)*)")
     tried = 0
-    for text, at in SAID.items():
+    for text, at in said().items():
         for name, rest in [*in_marks.findall(text), *as_sentence.findall(text)]:
             command = group.get_command(context, name)
             assert command is not None, f"{at}: there is no command {name}: {text}"
