@@ -51,7 +51,8 @@ def lint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             path = tmp_path / f"{name}.py"
             path.parent.mkdir(exist_ok=True)
             path.write_text(text)
-        read = Program(str(tmp_path), str(tmp_path / "train.py"))
+        target = Target(path=str(tmp_path / "train.py"), folder=str(tmp_path), python=None)
+        read = Program(target)
         assert not read.faults
         (tmp_path / "job.yaml").write_text(
             f"{{strategy: {strategy}, cluster: {CLUSTERS[strategy]}, program: {{{program}}}}}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from distrun.cli import console
@@ -24,19 +23,11 @@ def find_warnings(spec: Spec) -> tuple[Problem, ...]:
     from distrun.spec.value_warnings import check_executables, check_values
 
     return (
-        *made_or_told("program.keras", lambda: _keras_problems(spec)),
-        *made_or_told("program", lambda: check_executables(spec)),
-        *made_or_told("program", lambda: check_values(spec)),
-        *made_or_told("program", lambda: check_program(spec)),
+        *Mark("program.keras").checked(lambda: _keras_problems(spec)),
+        *Mark("program").checked(lambda: check_executables(spec)),
+        *Mark("program").checked(lambda: check_values(spec)),
+        *Mark("program").checked(lambda: check_program(spec)),
     )
-
-
-def made_or_told(where: str, check: Callable[[], Iterable[Problem]]) -> list[Problem]:
-    """Return the warnings of a check, or the warning that it could not be made."""
-    try:
-        return list(check())
-    except Exception as error:  # noqa: BLE001 - a defect in a check must not keep a job from starting
-        return [Mark(where).unchecked(error)]
 
 
 def print_success(spec: Spec) -> None:

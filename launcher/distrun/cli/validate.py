@@ -6,6 +6,7 @@ import click
 
 from distrun.cli import console, spec_warnings
 from distrun.cli.options import overrides_option, spec_argument, strict_option
+from distrun.spec.problems import Mark
 from distrun.words.formats import format_count
 
 
@@ -28,7 +29,7 @@ def command(spec_path: str, overrides: tuple[str, ...], strict: bool) -> int:
     spec = load(spec_path, overrides=overrides)
     spec_warnings.print_success(spec)
     shown = "<stdin>" if spec_path == "-" else spec_path
-    of_gpus = spec_warnings.made_or_told(shown, lambda: find_gpu_warnings(spec, shown))
+    of_gpus = Mark(shown).checked(lambda: find_gpu_warnings(spec, shown))
     warnings = (*of_gpus, *spec_warnings.find_warnings(spec))
     spec_warnings.print_warnings(spec_warnings.refuse_if(warnings, strict=strict))
     tasks = sum(role.count for role in spec.roles)

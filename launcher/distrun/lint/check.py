@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from distrun.frozen import replace
@@ -39,10 +40,7 @@ def check_program(spec: Spec) -> tuple[Problem, ...]:
         if target is None or target in found:
             continue
         judge = _judge_module if target.is_bundled or target.is_installed else _judge
-        try:
-            found[target] = judge(part, target)
-        except Exception as error:  # noqa: BLE001 - a defect must not keep a job from starting
-            found[target] = [Mark(shown_path(target.path)).unchecked(error)]
+        found[target] = Mark(shown_path(target.path)).checked(partial(judge, part, target))
     return tuple(problem for problems in found.values() for problem in problems)
 
 
@@ -77,12 +75,11 @@ def _judge_module(spec: Spec, target: Target) -> list[Problem]:
 
 
 def _judge(spec: Spec, target: Target) -> list[Problem]:
-    program = Program(target.folder, target.path, target.package)
-    names = imported_modules(program) if program.modules else ()
-    answer, unchecked = _ask(spec, target, names, program.files)
+    program = Program(target)
+    answer, unchecked = _ask(spec, target, imported_modules(program), program.files)
     is_answered = spec.local_host is not None and not unchecked
     certain = program.certain_files if is_answered else ()
-    unchecked += [Mark(file).unchecked(why) for file, why in program.unread.items()]
+    unchecked += [Mark(shown_path(file)).unchecked(why) for file, why in program.unread.items()]
     faults = program.faults if answer.errors is None else answer.errors
     found = []
     by_run = spec.origin is not None and spec.origin.file == BY_RUN
@@ -101,12 +98,10 @@ def _judge(spec: Spec, target: Target) -> list[Problem]:
             unchecked.append(Mark(shown_path(file), line, column).unchecked(f"{why}: {text}"))
     if program.modules:
         env = {**os.environ, **environment(spec), **VARIABLES[spec.program.keras]}
-        uses_keras_2 = is_keras_2(env.get(LEGACY_KERAS))
         program.python, program.missing = target.python or sys.executable, frozenset(answer.missing)
-        program.keras = None if uses_keras_2 else answer.keras
+        program.keras = None if is_keras_2(env.get(LEGACY_KERAS)) else answer.keras
         trains = any(not role.role.is_custom for role in spec.roles)
-        rules = RULES if trains else PROGRAM_RULES
-        found += check(program, spec, (*rules, unsent_reads))
+        found += check(program, spec, (*(RULES if trains else PROGRAM_RULES), unsent_reads))
     return [*found, *unchecked]
 
 
@@ -134,7 +129,6 @@ def needed_modules(spec: Spec) -> tuple[str, ...]:
     if target is not None and target.is_bundled:
         return _BUNDLED_NEEDS
     try:
-        program = read_program(spec)
-        return () if program is None else tuple(imported_modules(program))
+        return tuple(imported_modules(read_program(spec)))
     except Exception:  # noqa: BLE001 - a defect in a check must not keep a job from starting
         return ()

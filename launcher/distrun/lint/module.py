@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from enum import IntEnum
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from distrun.spec.problems import Mark
@@ -52,11 +53,6 @@ class Use(NamedTuple):
     @property
     def is_import(self) -> bool:
         return isinstance(self.node, ast.Import | ast.ImportFrom | ast.alias)
-
-    @property
-    def is_patch(self) -> bool:
-        """Whether it sets an attribute of what is not its own."""
-        return self.name.endswith("=") and "()" not in self.name
 
     @property
     def arguments(self) -> dict[str | int | None, ast.expr]:
@@ -153,7 +149,7 @@ class Module:
             words.add("while")
         elif isinstance(node, ast.ClassDef) and node.bases:  # these may call its methods
             words |= {each.name for each in node.body if isinstance(each, Function)}
-        elif isinstance(node, Function) and node.decorator_list:
+        elif isinstance(node, Function) and (node.decorator_list or node.name.startswith("__")):
             words.add(node.name)
         self.words |= {each for each in words if isinstance(each, str)}
 
@@ -228,8 +224,7 @@ class Module:
 
 def packages(name: str) -> list[str]:
     """A dotted name after those of the packages that it is in."""
-    parts = name.split(".")
-    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+    return [*accumulate(name.split("."), "{}.{}".format)]
 
 
 def _written(node: ast.AST) -> str:

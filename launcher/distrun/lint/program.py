@@ -11,6 +11,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from distrun.lint.module import Module, Sure, Use, packages
+from distrun.spec.interpreter_probe import syntax_errors
 from distrun.spec.regular_file import open_regular_file
 from distrun.spec.target import find_target
 
@@ -19,51 +20,46 @@ if TYPE_CHECKING:
 
     from distrun.lint.module import Function
     from distrun.spec.model import Spec
+    from distrun.spec.target import Target
 
-_LARGEST_FILE = 1 << 19
 _MOST_MODULES = 200
 _MOST_BYTES = 1 << 19
-"""Reading more would take seconds."""
+"""Of a file, and of all. Reading more would take seconds."""
 _RUNNERS = ("absl.app.run()", "tensorflow.compat.v1.app.run()", "fire.Fire()")
 """Calls that call the function that they are given."""
 
 
 class Program:
-    """Reads a program.
-
-    Args:
-        folder: where Python looks for modules first.
+    """Reads a program. There is nothing of it if it is not Python, or cannot be read.
 
     Attributes:
         modules: by name, the script first, as `__main__`. Empty if that could not be parsed.
-        uses: those of all modules.
-        words: those of all modules.
+        uses, words: those of all modules.
         beside: the first names of modules that are beside the script.
         files: the files that were read.
         faults: line, column and message of the syntax error of each file that has one.
-        unread: why modules could not be read, by the path that messages name them with.
+        unread: why files could not be read.
         python: its interpreter, as messages name it.
         missing: the modules, by their first names, that the interpreter does not have.
         keras: the first number of the version of `tf.keras`; None if that is not known.
     """
 
-    def __init__(self, folder: str, script: str, package: str = "") -> None:
-        self.folder = folder
+    def __init__(self, target: Target | None) -> None:
+        self.folder = target.folder if target else ""
         self.modules: dict[str, Module] = {}
-        self.beside = _modules_in(folder)
+        self.beside = _modules_in(self.folder)
         self.files: list[str] = []
         self.faults: dict[str, tuple[int, int, str]] = {}
         self.unread: dict[str, str] = {}
         self.python = "python"
         self.missing: frozenset[str] = frozenset()
         self.keras: int | None = None
+        waiting = [("__main__", target.path, target.package)] if target else []
         size = 0
-        waiting = [("__main__", script, package)]
-        while waiting:
-            name, path, package = waiting.pop(0)
+        for name, path, package in waiting:  # it grows
             if len(self.modules) >= _MOST_MODULES or size >= _MOST_BYTES:
                 what = f"the first {_MOST_MODULES}, or {_MOST_BYTES >> 10} KB, are read"
-                self.unread[shown_path(script)] = f"of its modules, {what}"
+                self.unread[waiting[0][1]] = f"of its modules, {what}"
                 break
             module = None if name in self.modules else self._read(name, path, package)
             if module is not None:
@@ -79,8 +75,7 @@ class Program:
         return [
             use
             for use in self.uses
-            if use.sure
-            and all(f.name in self.words or f.name.startswith("__") for f in use.functions)
+            if use.sure and self.words.issuperset(each.name for each in use.functions)
         ]
 
     @functools.cached_property
@@ -98,17 +93,17 @@ class Program:
             for use in module.blocks.get(function, []):
                 its = min(use.sure, sure)
                 found.append(use._replace(sure=its))
-                if use.is_import:
-                    for name in packages(use.name):
-                        if name in self.modules:
-                            enter(self.modules[name], None, its)
+                for name in packages(use.name) if use.is_import else ():
+                    if name in self.modules:
+                        enter(self.modules[name], None, its)
                 called = use.name.removesuffix("()")
                 if use.name in _RUNNERS and 0 in use.arguments:
                     called = module.name_of(use.arguments[0])
                 if called in functions and isinstance(use.node, ast.Call):
                     enter(*functions[called], its)
 
-        enter(self.modules["__main__"], None, Sure.ALL)
+        if self.modules:
+            enter(self.modules["__main__"], None, Sure.ALL)
         return found
 
     @functools.cached_property
@@ -119,13 +114,12 @@ class Program:
     @functools.cached_property
     def certain_files(self) -> set[str]:
         """The files that every task runs, the script first, also those with faults."""
-        uses = self.certain if self.modules else []
-        return {*self.files[:1], *(path for use in uses for _, path, _ in self._files_of(use))}
+        imported = (path for use in self.certain for _, path, _ in self._files_of(use))
+        return {*self.files[:1], *imported}
 
     def _files_of(self, use: Use) -> Iterator[tuple[str, str, str]]:
         """Name, file and package of each module beside the script that an import may run."""
-        names = packages(use.name) if use.is_import else []
-        for name in names if names and names[0] in self.beside else []:
+        for name in packages(use.name) if use.is_import and use.top in self.beside else ():
             path = os.path.join(self.folder, *name.split("."))
             init = os.path.join(path, "__init__.py")
             if os.path.isfile(init):
@@ -134,18 +128,17 @@ class Program:
                 yield name, f"{path}.py", name.rpartition(".")[0]
 
     def _read(self, name: str, path: str, package: str) -> Module | None:
-        shown = shown_path(path)
+        text = b""
         try:
             with open_regular_file(path, follow_link=True) as file:
-                text = file.read(_LARGEST_FILE + 1) or b""  # None: /proc/kmsg has nothing new
+                text = file.read(_MOST_BYTES + 1) or b""  # None: /proc/kmsg has nothing new
         except (OSError, ValueError) as error:
-            self.unread[shown] = f"it cannot be read ({getattr(error, 'strerror', None) or error})"
-            return None
-        if len(text) > _LARGEST_FILE:
-            self.unread[shown] = f"it is larger than {_LARGEST_FILE >> 10} KB"
-            return None
+            self.unread[path] = f"it cannot be read ({getattr(error, 'strerror', None) or error})"
+        if len(text) > _MOST_BYTES:
+            self.unread[path] = f"it is larger than {_MOST_BYTES >> 10} KB"
         if b"\0" in text and (b"PK\5\6" in text or text[2:4] == b"\r\n"):  # Python runs these, too
-            self.unread[shown] = "it is a zip archive, or compiled"
+            self.unread[path] = "it is a zip archive, or compiled"
+        if path in self.unread:
             return None
         self.files.append(path)
         try:
@@ -154,23 +147,18 @@ class Program:
                 tree = ast.parse(text)
             # Comments, too, must be in the file's encoding.
             decoded = text.decode(tokenize.detect_encoding(io.BytesIO(text).readline)[0])
-            return Module(name, shown, decoded, tree, package)
-        except SyntaxError as error:
-            self.faults[path] = (max(error.lineno or 1, 1), max(error.offset or 1, 1), error.msg)
-        except ValueError as error:  # not the file's encoding; before Python 3.12: a null byte
-            self.faults[path] = (1, 1, str(error))
-        except (RecursionError, MemoryError):
-            self.unread[shown] = "it nests too deeply"  # for this interpreter
+            return Module(name, shown_path(path), decoded, tree, package)
+        except (SyntaxError, ValueError):
+            self.faults |= syntax_errors([path])
+        except (RecursionError, MemoryError):  # of this interpreter
+            self.unread[path] = "it nests too deeply"
         return None
 
 
-def read_program(spec: Spec) -> Program | None:
-    """Return a spec's program; None if it cannot be read, and for the bundled jobs."""
+def read_program(spec: Spec) -> Program:
+    """Return a spec's program. Of the bundled jobs, nothing is read."""
     target = find_target(spec)
-    if target is None or target.is_bundled:
-        return None
-    program = Program(target.folder, target.path, target.package)
-    return program if program.modules else None
+    return Program(None if target is not None and target.is_bundled else target)
 
 
 def _runs_later(function: Function | None) -> bool:

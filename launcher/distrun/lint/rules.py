@@ -1,4 +1,4 @@
-"""All rules. Each is silent about what it cannot decide: a false warning is worse than none."""
+"""All rules."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import posixpath
 import re
 import shlex
+from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -36,10 +37,8 @@ _STRATEGY = re.compile(
 )
 COLLECTIVE = "MultiWorkerMirroredStrategy"
 _VARIABLE = "TF_CONFIG"
+_SETS = re.compile(r"os\.(environ(\[\]|\.(pop|update|__setitem__)\(\))|(put|unset)env\(\))")
 _CONNECTS = ".experimental_connect_to_cluster()"
-
-
-# The strategy ------------------------------------------------------------------------------
 
 
 def another_strategy(program: Program, spec: Spec) -> Iterator[Problem]:
@@ -51,10 +50,8 @@ def another_strategy(program: Program, spec: Spec) -> Iterator[Problem]:
         yield use.mark.problem(message, hint)
 
 
-def created_strategy(program: Program | None) -> tuple[Use, str] | None:
+def created_strategy(program: Program) -> tuple[Use, str] | None:
     """Where the program creates its strategy, and its class; None if that is not plain."""
-    if program is None:
-        return None
     found = [(use, _STRATEGY.match(use.name)) for use in program.uses]
     kinds = {STRATEGIES_BY_CLASS[match[1]] for _, match in found if match}
     running = set(program.running)
@@ -104,9 +101,6 @@ def another_resolver(program: Program, spec: Spec) -> Iterator[Problem]:
                 )
 
 
-# The cluster -------------------------------------------------------------------------------
-
-
 def own_cluster(program: Program, spec: Spec) -> Iterator[Problem]:
     """With a TF_CONFIG of its own, a task is not where the others look for it."""
     if not STRATEGIES[spec.strategy].tf_config or spec.program.owns_tf_config:
@@ -132,9 +126,7 @@ def _sets_variable(use: Use) -> bool:
     """Whether a use sets or removes TF_CONFIG, and not to what is made of TF_CONFIG."""
     if use.name == "os.environ.clear()":
         return "update" not in use.module.words
-    sets = ("environ[]", "environ.pop()", "environ.update()", "putenv()", "unsetenv()",
-            "environ.__setitem__()")  # fmt: skip
-    is_set = use.name.removeprefix("os.") in sets and use.name.startswith("os.")
+    is_set = _SETS.fullmatch(use.name) is not None
     return is_set and ast.unparse(use.node).count(_VARIABLE) == 1
 
 
@@ -209,9 +201,6 @@ def servers(program: Program, spec: Spec) -> Iterator[Problem]:
         )
 
 
-# Keys of the spec --------------------------------------------------------------------------
-
-
 _DIRECTED = r"tensorflow\.distribute\.(experimental\.)?ParameterServerStrategy(V2)?"
 
 
@@ -224,12 +213,12 @@ def unsaid_independence(program: Program, spec: Spec) -> Iterator[Problem]:
         yield use.mark.problem(f"{short(use)} {message}", hint)
 
 
-def independent_use(program: Program | None) -> Use | None:
+def independent_use(program: Program) -> Use | None:
     """Return the first use of what only workers need that train by themselves; None: there is none.
 
     A program whose chief directs workers has none.
     """
-    uses = () if program is None or "ClusterCoordinator" in program.words else program.uses
+    uses = () if "ClusterCoordinator" in program.words else program.uses
     if any(re.match(rf"{_DIRECTED}\b", use.name) for use in uses):
         return None
     return next((use for use in uses if INDEPENDENT_NAMES.fullmatch(use.name)), None)
@@ -241,9 +230,6 @@ def own_port(program: Program, spec: Spec) -> Iterator[Problem]:
     use = next((each for each in uses if each.name == "'DISTRUN_ADDRESS'"), None)
     if use is not None:
         yield use.mark.problem(*OWN_PORT)
-
-
-# Modules -----------------------------------------------------------------------------------
 
 
 def imported_modules(program: Program) -> dict[str, Use]:
@@ -312,10 +298,9 @@ def no_start(program: Program, _: Spec) -> Iterator[Problem]:
         yield place.mark.problem(message, f"end it with: if __name__ == '__main__': {name}()")
 
 
-# Keras 3 -----------------------------------------------------------------------------------
-
-
 _KERAS = re.compile(r"(?:tensorflow\.)?keras\.(.+)")
+_PATCH = re.compile(r"(?:tensorflow\.)?keras\.[^()]+=")
+"""An attribute of Keras that the program sets."""
 _HERE = "Keras 3, which tf.keras is here,"
 _OLD_KERAS = {
     "tensorflow": ", or use Keras 2: write program.keras: 2, and pip install tf_keras",
@@ -326,14 +311,14 @@ _OLD_KERAS = {
 def keras_2(program: Program, spec: Spec) -> Iterator[Problem]:
     """`tf.keras` is Keras 3 since TensorFlow 2.16, and refuses what Keras 2 took."""
     is_keras_2 = (program.keras or 2) < 3 or "TF_USE_LEGACY_KERAS" in program.words
-    if is_keras_2 or any(_KERAS.match(use.name) and use.is_patch for use in program.uses):
+    if is_keras_2 or any(_PATCH.fullmatch(use.name) for use in program.uses):
         return
     reported = set[str]()
     trains_together = any(use.name.endswith(f".{COLLECTIVE}()") for use in program.running)
     several = sum(role.count for role in spec.roles) > 1
     for use in program.running:
         found = _KERAS.match(use.name)
-        if found is None or use.is_patch or (use.is_import and use.functions):
+        if found is None or (use.is_import and use.functions):
             continue
         name = re.sub(r"^(models\.)?(Model|Sequential)\(\)", "Model()", found[1])
         called = name.removesuffix("()") if name.endswith("()") else ""
@@ -388,9 +373,6 @@ def _file_ending(use: Use, called: str) -> Iterator[Problem]:
         yield use.mark.problem(message, f"name the file so{_OLD_KERAS[use.top]}")
 
 
-# All rules ---------------------------------------------------------------------------------
-
-
 def short(use: Use) -> str:
     """A name as programs write it, with `tf` for tensorflow."""
     return re.sub(r"^tensorflow\b", "tf", use.name).removesuffix("()")
@@ -410,13 +392,9 @@ def check(program: Program, spec: Spec, rules: tuple[Rule, ...]) -> list[Problem
 
     A rule that fails leads to a warning that the program is not checked, or not wholly.
     """
-    found: list[Problem] = []
-    unchecked: dict[Problem, None] = {}
-    files = {module.shown: number for number, module in enumerate(program.modules.values())}
-    for rule in rules:
-        try:
-            found += dict.fromkeys(rule(program, spec))
-        except Exception as error:  # noqa: BLE001 - the other rules go on
-            unchecked[Mark(next(iter(files))).unchecked(error)] = None
-    found.sort(key=lambda one: (files.get(one.file, 0), one.line or 0, one.column or 0))
-    return [*found, *unchecked]
+    files = [module.shown for module in program.modules.values()]
+    checks = (Mark(files[0]).checked(partial(rule, program, spec)) for rule in rules)
+    return sorted(
+        dict.fromkeys(problem for found in checks for problem in found),
+        key=lambda one: (one.line is None, files.index(one.file), one.line or 0, one.column or 0),
+    )

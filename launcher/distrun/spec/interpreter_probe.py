@@ -87,24 +87,24 @@ def _numbers(version: str) -> "list[int]":
     return [int(each) for each in re.findall(r"\d+", version)]
 
 
-def syntax_errors(paths: "Iterable[str]") -> "dict[str, list[Any]]":
+def syntax_errors(paths: "Iterable[str]") -> "dict[str, tuple[int, int, str]]":
     """Return why this interpreter cannot parse some files: line, column and message of each."""
     import ast
     import tokenize
     import warnings
 
-    warnings.simplefilter("ignore")
     errors = {}
     for path in paths:
         try:
-            with open(path, "rb") as file:
+            with warnings.catch_warnings(), open(path, "rb") as file:
+                warnings.simplefilter("ignore")
                 ast.parse(file.read())
             with tokenize.open(path) as lines:  # comments, too, must be in the file's encoding
                 lines.read()
         except SyntaxError as error:
-            errors[path] = [error.lineno or 1, error.offset or 1, error.msg]
-        except UnicodeDecodeError as error:
-            errors[path] = [1, 1, str(error)]
+            errors[path] = (max(error.lineno or 1, 1), max(error.offset or 1, 1), error.msg)
+        except ValueError as error:  # not the file's encoding; before Python 3.12: a null byte
+            errors[path] = (1, 1, str(error))
         except Exception:  # noqa: BLE001, S112 - it may nest too deeply, or be gone
             continue
     return errors

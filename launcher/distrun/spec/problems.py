@@ -8,7 +8,7 @@ from distrun.errors import InvalidSpecError
 from distrun.frozen import Frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 MOST_PROBLEMS = 100
 """A longer list would not help, and suggesting a name for each problem takes time."""
@@ -41,6 +41,13 @@ class Mark(Frozen):
             text = f"{type(why).__name__}: {why}".rstrip(": ")
             why = f"the check has failed ({text}): this is a defect in distrun, please report it"
         return self.problem(f"not checked: {why}")
+
+    def checked(self, check: Callable[[], Iterable[Problem]]) -> list[Problem]:
+        """Return the warnings of a check, or the warning that it could not be made."""
+        try:
+            return list(check())
+        except Exception as error:  # noqa: BLE001 - a defect must not keep a job from starting
+            return [self.unchecked(error)]
 
 
 class Problem(Frozen):
