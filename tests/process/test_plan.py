@@ -267,4 +267,4 @@ def test_a_plan_of_a_job_in_pods_is_its_manifest(distrun: Distrun) -> None:
     alone = distrun.checked(*words, "--on", "kubernetes", "true").stdout
     assert yaml.safe_load(alone)["spec"]["parallelism"] == 1
     refused = distrun(*words, "true")
-    assert (refused.returncode, "add --on kubernetes" in refused.stderr) == (2, True)
+    assert (refused.returncode, "write --on kubernetes" in refused.stderr) == (2, True)

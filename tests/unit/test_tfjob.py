@@ -94,6 +94,8 @@ def test_roles_keep_their_own_arguments_variables_and_policies() -> None:
         "PS": replicas(1),
         "Evaluator": replicas(1),
     }
+    for role, grace in (("Master", 60), ("Worker", 120)):
+        roles[role]["template"]["spec"]["terminationGracePeriodSeconds"] = grace
     spec, comments = converted(tfjob(roles, successPolicy="AllWorkers"))
     assert spec["cluster"] == {
         "chief": {"count": 1, "restart": "never"},
@@ -103,6 +105,8 @@ def test_roles_keep_their_own_arguments_variables_and_policies() -> None:
     }
     assert (spec["strategy"], spec["success"]) == ("parameter_server", "all")
     assert spec["restart"] == {"max": 100}
+    assert (spec["timeouts"], "pod" in spec["kubernetes"]) == ({"grace": "120s"}, False)
+    assert "Worker.template.spec.terminationGracePeriodSeconds: holds for all roles" in comments
     assert "Master: is the role chief" in comments
     assert "spec.runPolicy.backoffLimit" in comments or "spec.backoffLimit" in comments
 
@@ -130,7 +134,7 @@ def test_what_a_cluster_has_beside_it_is_told_and_its_queue_is_kept() -> None:
     for path in (
         *("status", "metadata.uid", "metadata.annotations", "spec.suspend", f"{at}PS"),
         *(f"{at}Worker.template.spec.restartPolicy", f"{at}Worker.template.metadata.name"),
-        *("PersistentVolumeClaim data", "Values None"),
+        *("PersistentVolumeClaim data", "Values"),
     ):
         assert f"# {path}: " in comments
     assert "metadata.labels" not in comments.replace("template.metadata.labels", "")
@@ -169,6 +173,13 @@ def test_parameter_servers_without_a_chief_have_independent_workers_also_on_this
     assert [host.name for host in spec.hosts] == ["localhost"]
 
 
+def test_a_chief_that_trains_alone_is_a_worker() -> None:
+    spec, comments = converted(tfjob({"Chief": replicas(1, "Never"), "Evaluator": replicas(1)}))
+    assert (spec["cluster"]["worker"], "chief" in spec["cluster"]) == (1, False)
+    assert spec["success"] == "worker0"
+    assert "# spec.tfReplicaSpecs.Chief: is the role worker" in comments
+
+
 def test_the_entry_point_of_an_image_can_be_given() -> None:
     worker = replicas(args=["--steps=1"])
     del worker["template"]["spec"]["containers"][0]["command"]
@@ -192,8 +203,10 @@ del NO_COMMAND["template"]["spec"]["containers"][0]["command"]
         ("kind: PyTorchJob\nmetadata: {name: a}", "no TFJob is in it: PyTorchJob a"),
         ("kind: TFJob\nspec: {}\nspec: {}", "TFJOB:3:1: the key 'spec' is given twice"),
         ("kind: TFJob\nname: {{ .Release.Name }}", "TFJOB:2:8: a key must be text"),
-        ("kind: TFJob\n---\nkind: TFJob\n", "2 TFJobs are in it: TFJob None, TFJob None"),
-        (tfjob({"Worker": replicas()}, version="kubeflow.org/v2"), "apiVersion"),
+        ("kind: TFJob\n---\nkind: TFJob\n", "2 TFJobs are in it: TFJob, TFJob"),
+        ("kind: Experiment\nspec: {trialSpec: {kind: TFJob}}", "into a file of its own"),
+        (tfjob({"Worker": replicas()}, version="kubeflow.org/v1beta1"), "only apiVersion changes"),
+        (tfjob({}, replicaSpecs=[{"tfReplicaType": "WORKER"}]), "the name of its tfReplicaType"),
         (tfjob({"Worker": replicas()}, enableDynamicWorker=True), "spec.enableDynamicWorker"),
         (tfjob({"Worker": replicas()}, runPolicy={"suspend": True}), "spec.runPolicy.suspend"),
         (tfjob({"Worker": replicas()}, runPolicy={"managedBy": "kueue"}), "managedBy"),
@@ -219,4 +232,4 @@ del NO_COMMAND["template"]["spec"]["containers"][0]["command"]
 def test_what_cannot_be_is_refused(text: str, said: str) -> None:
     with pytest.raises(InvalidSpecError) as refused:
         convert(text)
-    assert said in str(refused.value) + refused.value.message
+    assert said in f"{refused.value}{refused.value.message}{refused.value.hint}"

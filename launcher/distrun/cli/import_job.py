@@ -42,8 +42,9 @@ def command(tfjob: str, output: str, entry_point: str | None, force: bool) -> in
     try:
         spec = convert(text, _words(entry_point or ""), shown)
     except InvalidSpecError as error:
-        template = "render the template first, for example by `helm template`"
-        hint = error.hint or (template if "{{" in text else None)
+        template = "render the template first, for example by `helm template` or `envsubst`"
+        is_template = "{{" in text or "'$" in error.message
+        hint = error.hint or (template if is_template else None)
         has_place = error.message.startswith(f"{shown}:")
         message = error.message if has_place else f"{shown}: {error.message}"
         raise InvalidSpecError(message, hint=hint) from None

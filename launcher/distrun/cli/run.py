@@ -135,7 +135,9 @@ def command(overrides: tuple[str, ...], print_spec: bool, **values: Any) -> int:
         is_forced=values["force"],
     )
     if options.image is not None and not any(host.pod for host in spec.hosts):
-        raise UsageError("--image is for pods, and the job has none", hint="add --on kubernetes")
+        hosts = f" instead of --on {printable(','.join(options.hosts))}" if options.hosts else ""
+        hint = f"write --on kubernetes{hosts}"
+        raise UsageError("--image is for pods, and the job has none", hint=hint)
     for choice in choices:
         console.print_message(choice)
     if not print_spec:

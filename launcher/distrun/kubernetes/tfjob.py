@@ -16,6 +16,7 @@ from distrun.spec.schedulers import QUANTITIES, plain
 from distrun.spec.yamlnodes import parse
 from distrun.spec.yamltext import dump
 from distrun.strategies import STRATEGIES, USUAL, Role
+from distrun.words.formats import one_line
 
 _VERSIONS = ("kubeflow.org/v1", "kubeflow.org/v1beta2")
 _ROLES = {**{each.value: each.value for each in Role}, "master": "chief"}
@@ -26,6 +27,8 @@ _VARIABLE = re.compile(r"\$(\$)|\$\(([^)]*)\)")
 """As Kubernetes expands them in `command`, `args` and `env`; the first form stands for `$`."""
 _KEYS = {"cpu": "cpus", "memory": "memory", "nvidia.com/gpu": "gpus"}
 """What a spec calls the resources of pods that are all alike."""
+_OLD = """write it as kubeflow.org/v1 has it: with spec.tfReplicaSpecs, only apiVersion changes; an
+    item of spec.replicaSpecs becomes a key there, with the name of its tfReplicaType"""
 _MANY = 100
 """Restarts, where the TFJob has no limit."""
 
@@ -60,7 +63,10 @@ def convert(text: str, entry_point: Sequence[str] = (), shown: str = "TFJOB") ->
     if len(jobs) != 1:
         found = f"{len(jobs)} TFJobs are in it" if jobs else "no TFJob is in it"
         message = f"{found}: {', '.join(titles)}" if titles else found
-        raise InvalidSpecError(printable(message), hint="give one manifest with `kind: TFJob`")
+        hint = "give one manifest with `kind: TFJob`"
+        if not jobs and re.search(r"\bkind\W+TFJob\b", text):
+            hint = "write the TFJob that is inside it into a file of its own"
+        raise InvalidSpecError(printable(message), hint=hint)
     converted = _Conversion(jobs[0], entry_point)
     converted.notes += [f"{title}: dropped: create it with kubectl" for title in titles]
     try:
@@ -139,7 +145,7 @@ class _Conversion:
         version, _ = self._job.pop("apiVersion", None), self._job.pop("kind")
         if version not in _VERSIONS:
             known = " and ".join(_VERSIONS)
-            raise _refused("apiVersion", f"{version} is not known: distrun reads {known}")
+            raise _refused("apiVersion", f"{version} is not known: distrun reads {known}", _OLD)
         metadata = _mapping(self._job.pop("metadata", {}), "metadata")
         generated = str(metadata.pop("generateName", "job")).rstrip("-")
         self._spec["name"] = metadata.pop("name", None) or generated
@@ -182,6 +188,8 @@ class _Conversion:
             self._note(f"{path}{key}", "dropped: distrun has nothing like it")
 
     def _read_roles(self, spec: Json) -> None:
+        if "replicaSpecs" in spec:
+            raise _refused("spec.replicaSpecs", "it is of an earlier version of the API", _OLD)
         replicas = _mapping(spec.pop("tfReplicaSpecs", None), "spec.tfReplicaSpecs")
         for written, fields in replicas.items():
             path = f"spec.tfReplicaSpecs.{written}"
@@ -205,6 +213,10 @@ class _Conversion:
             self._note_left(dict.fromkeys(sorted(others)), f"{path}.template.metadata.")
         if not self._roles:
             raise _refused("spec.tfReplicaSpecs", "no role has replicas")
+        if "chief" in self._roles and not self._roles.keys() & {"worker", "ps"}:
+            only = self._roles["worker"] = self._roles.pop("chief")
+            only.name = "worker"
+            self._note(only.path, "is the role worker, because it is the only one that trains")
 
     @property
     def _first(self) -> _Role:
@@ -288,6 +300,7 @@ class _Conversion:
                 if role.container.pop(key, None) is not None:
                     why = "distrun chooses ports" if key == "ports" else "distrun watches the tasks"
                     self._note(f"{role.container_path}.{key}", f"dropped: {why}")
+        self._convert_grace()
         overlays = {name: _overlay(role) for name, role in self._roles.items()}
         common = _common([*overlays.values()])
         own = {name: _without(each, common) for name, each in overlays.items()}
@@ -302,6 +315,15 @@ class _Conversion:
         for name, each in own.items():
             if any(own.values()):
                 self._spec["cluster"][name]["pod"] = _template(each)
+
+    def _convert_grace(self) -> None:
+        key = "terminationGracePeriodSeconds"
+        found = {role.path: role.pod.pop(key) for role in self._roles.values() if key in role.pod}
+        if found:
+            path = max(found, key=lambda each: found[each])
+            self._spec["timeouts"] = {"grace": f"{found[path]}s"}
+            if set(found.values()) != {found[path]} or len(found) < len(self._roles):
+                self._note(f"{path}.template.spec.{key}", "holds for all roles: it is the longest")
 
     # Policies ------------------------------------------------------------------------------
 
@@ -362,7 +384,9 @@ class _Conversion:
 
 def _title(document: Json) -> str:
     metadata = document.get("metadata")
-    return f"{document.get('kind')} {metadata.get('name') if isinstance(metadata, dict) else None}"
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    words = (document.get("kind") or "a mapping without kind", name)
+    return " ".join(str(each) for each in words if each is not None)
 
 
 def _overlay(role: _Role) -> Json:
@@ -429,5 +453,6 @@ def _mapping(value: Any, path: str) -> Json:
     return value
 
 
-def _refused(path: str, reason: str) -> InvalidSpecError:
-    return InvalidSpecError(f"{printable(path)}: {printable(reason)}")
+def _refused(path: str, reason: str, hint: str | None = None) -> InvalidSpecError:
+    message = f"{printable(path)}: {printable(reason)}"
+    return InvalidSpecError(message, hint=hint and one_line(hint))
