@@ -157,19 +157,20 @@ def test_a_supervisor_whose_pod_is_lost_continues_with_a_volume_and_else_ends(
 def test_what_keeps_a_supervisor_from_a_pod_is_told_and_nothing_is_left(
     pods: Cluster, distrun: Distrun, pod_spec: PodSpec
 ) -> None:
-    spec = pod_spec("true", timeouts={"start": "4s"})
+    spec = pod_spec("true")
 
     def refusal(*options: str) -> str:
-        done = distrun("submit", spec, *(f"--set={each}" for each in options), timeout=60)
+        done = distrun("submit", spec, *(f"--set={each}" for each in options), timeout=120)
         assert (done.returncode, done.stdout) == (69, ""), done.stderr
         wait_until(lambda: not pods.objects(), what="no object of the job is left")
         return str(done.stderr)
 
-    missing = refusal("kubernetes.service_account=nosuch")
+    soon = "timeouts.start=10s"
+    missing = refusal("kubernetes.service_account=nosuch", soon)
     assert 'serviceaccount "nosuch" not found' in missing
     lacking = refusal("kubernetes.service_account=default")
     assert "its service account may not create jobs, get jobs" in lacking
-    assert "is unschedulable" in refusal("kubernetes.pod.spec.nodeSelector={pool: gpu}")
+    assert "is unschedulable" in refusal("kubernetes.pod.spec.nodeSelector={pool: gpu}", soon)
     assert 'context "nosuch" does not exist' in refusal("kubernetes.context=nosuch")
     passed = distrun("submit", spec, "--set=program.pass_env=[HOME]")
     assert passed.returncode == 2

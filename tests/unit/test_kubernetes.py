@@ -5,13 +5,14 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from distrun.agent.protocol import Code
+from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import CauseError
 from distrun.cli import kill
 from distrun.errors import HostError, InvalidSpecError, UsageError
@@ -412,7 +413,8 @@ ALIVE: Json = {"running": {}}
 
 def _keeper(job: Json, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> keeper.Keeper:
     monkeypatch.setattr(keeper, "Loop", mock.Mock())
-    return keeper.Keeper(mock.Mock(), {"kubectl": [], "jobs": [job], "start": None, **settings})
+    given = {"kubectl": [], "jobs": [job], "start": None, **settings}
+    return keeper.Keeper(mock.Mock(), given)
 
 
 # A pod in which only another container runs has not completed.
@@ -489,6 +491,8 @@ NO_NODE = "0/12 nodes are available: 12 Insufficient nvidia.com/gpu."
          False),
         (pod({"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}),
          Code.POD_IMAGE_MISSING, "Back-off pulling image", True),
+        (pod(phase="Pending", initContainerStatuses=[{"name": "i", "state": ALIVE}]),
+         Code.POD_PENDING, "its init container i runs", False),
         (pod({"terminated": {"exitCode": 128, "reason": "StartError", "message": 'exec: "python3"'
              ": executable file not found in $PATH"}}), Code.PYTHON_MISSING, "python3", True),
     ],
@@ -499,6 +503,63 @@ def test_why_a_pod_does_not_run_is_told_in_the_words_of_kubernetes(
     cause, found_final = pods.obstacle(found)
     assert (cause.code, found_final) == (code, is_final)
     assert words in cause.text
+
+
+def test_a_kubelet_says_why_a_pod_with_a_node_does_not_run(answer: Path) -> None:
+    """The pod is gone when somebody reads that it is pending, and its events stay."""
+    events = [
+        {"reason": "FailedMount", "message": 'configmap "a" not found'},
+        {"reason": "MissingClusterDNS", "message": "kubelet does not have ClusterDNS"},
+    ]
+    answer.write_text(json.dumps({"items": [{"metadata": {}, **each} for each in events]}))
+    pending, _ = pods.obstacle(pod({"waiting": {"reason": "ContainerCreating"}}, phase="Pending"))
+    assert keeper.explained(["kubectl"], pending).text == 'configmap "a" not found'
+
+
+def test_a_watch_that_hangs_is_replaced_while_pods_are_waited_for(
+    answer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = [{"metadata": {"name": name}, "status": RUNNING} for name in ("p", "q")]
+    answer.write_text(json.dumps({"items": listed, "spec": {"parallelism": 2}}))
+    kept = _keeper({"metadata": {"name": "j"}}, monkeypatch, adopts=True, kubectl=["kubectl"])
+    kept._loop.now.return_value = 0.0  # type: ignore[attr-defined]
+    hanging = kept._watch = mock.Mock(begun=time.monotonic() - 60)
+    kept._requests = [keeper._Request("h1", "", "", -1)]
+    kept._look_for_pods()
+    hanging.close.assert_called_once()
+    assert kept._pods.keys() == {"p", "q"}
+    not_none(kept._watch).close()
+
+
+REFUSED = 'error when creating "STDIN": jobs.batch "j" is forbidden: '
+
+
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        (f'{REFUSED}User "u" cannot create resource "jobs" in API group "batch"', "that right"),
+        (f"{REFUSED}unable to create new content in namespace n because it is being terminated",
+         "kubernetes.namespace"),
+        (f"{REFUSED}exceeded quota: few, requested: count/jobs.batch=1", "describe quota"),
+        ('pods "p" is forbidden: failed quota: few: must specify limits.cpu', "kubernetes.cpus"),
+        ('pods "p" is forbidden: maximum cpu usage per Container is 1', "limitrange"),
+        ('pods "p" is forbidden: violates PodSecurity "restricted:latest"', "`kubernetes.pod`"),
+        ('failed calling webhook "w": Post "https://w": dial tcp 127.0.0.1:1', "a webhook"),
+        ('error validating data: Get "https://a/openapi/v2": net/http: TLS handshake timeout',
+         "cluster-info"),
+        ('error: context "nosuch" does not exist', "get-contexts"),
+        ("command terminated with exit code 137", "kubernetes.memory"),
+    ],
+)  # fmt: skip
+def test_the_advice_is_about_what_kubernetes_refuses(said: str, advice: str) -> None:
+    for code in (Code.KUBECTL_FAILED, Code.POD_NOT_CREATED):
+        assert advice in str(cause_advice(Cause(code, text=said)))
+
+
+def test_a_pod_that_is_lost_before_the_start_is_not_said_to_be_replaced() -> None:
+    """With `restart`, it is not either."""
+    lost = Cause(Code.POD_DELETED, name="p")
+    assert cause_advice(Cause(Code.HOST_UNUSABLE, host="h", within=(lost,))) == "start it again"
 
 
 OWN_PODS: Json = {
@@ -560,6 +621,7 @@ def test_a_job_of_one_process_has_a_pod() -> None:
         ({"spec": {"containers": ["c"]}}, r"spec.containers\[0\] must be a mapping"),
         ({"spec": {"terminationGracePeriodSeconds": "5"}}, "must be a whole number"),
         ({"spec": {"containers": [{"args": ["a"]}]}}, "distrun has its own args"),
+        ({"spec": {"hostPID": True}}, "spec.hostPID: distrun ends all processes of its pods"),
     ],
 )
 def test_an_overlay_has_the_types_of_a_template(overlay: Json, said: str) -> None:

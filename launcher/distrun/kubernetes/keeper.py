@@ -41,7 +41,9 @@ _COMPLETION_SECONDS = 3.0
 """How long pods may take to complete after their agents."""
 _EVENTS_SECONDS = 3.0
 """How long Kubernetes may take to create a pod before it is asked why there is none."""
-_MARGIN = 5.0
+_WATCH_SECONDS = 15.0
+"""How long a watch is trusted while pods are waited for: a connection may hang."""
+_MARGIN = 15.0
 """How long before the end of the time for the start there is an answer, at most."""
 
 
@@ -90,6 +92,8 @@ class Keeper:
         self._watch: _Watch | None = None
         self._refusal: Cause | None = None
         """Why Kubernetes creates no pods, if it said so."""
+        self._unseen: Cause | None = None
+        """Why it is not known which pods there are."""
         self._failed_at = 0.0
         """When it last created no Jobs."""
 
@@ -170,7 +174,12 @@ class Keeper:
 
     def _fail_late(self) -> None:
         self._answer_all()
-        self._fail(self._obstacle()[0])
+        found = self._obstacles()
+        if found:
+            cause = explained(self._kubectl, max(found, key=lambda each: each[1])[0])
+        else:
+            cause = self._unseen or self._refusal or self._why_no_pods()
+        self._fail(cause)
 
     def _answer(self, request: _Request) -> bool:
         """Answer a request, if that can be done now."""
@@ -215,6 +224,9 @@ class Keeper:
         wanted = [each for each in self._requests if not each.pod]
         if not wanted or self._ends:
             return
+        if self._watch is not None and time.monotonic() > self._watch.begun + _WATCH_SECONDS:
+            self._end_watch(self._watch)
+            self._start_watch()
         if not self._pods:
             self._refusal = self._why_no_pods()
         with contextlib.suppress(CauseError, ValueError):
@@ -259,9 +271,12 @@ class Keeper:
             self._watch = _Watch([*command, "--watch", "--output-watch-events"])
         except (CauseError, OSError) as error:
             self._next_watch.move(self._loop.now() + _RETRY_SECONDS)
-            if isinstance(error, CauseError) and kubectl.is_refused(error.cause):
-                self._fail(error.cause)
+            if isinstance(error, CauseError):
+                self._unseen = error.cause
+                if kubectl.is_refused(error.cause):
+                    self._fail(error.cause)
             return
+        self._unseen = None
         self._pods = {pods.name_of(each): each for each in listed}
         for each in listed:
             job = each["metadata"].get("labels", {}).get("job-name", "")
@@ -270,9 +285,9 @@ class Keeper:
 
     def _on_watch(self) -> None:
         self._read_watch()
-        cause, is_final = self._obstacle()
-        if is_final:
-            self._fail(cause)
+        final = [cause for cause, is_final in self._obstacles() if is_final]
+        if final:
+            self._fail(final[0])
 
     def _read_watch(self) -> None:
         watch = self._watch
@@ -284,26 +299,26 @@ class Keeper:
             elif kind in ("ADDED", "MODIFIED"):
                 self._pods[pods.name_of(pod)] = pod
         if watch.ended:
-            self._loop.unwatch(watch.output)
-            watch.close()
-            self._watch = None
-            self._next_watch.move(self._loop.now() + _RETRY_SECONDS)
+            self._end_watch(watch)
 
-    def _obstacle(self) -> tuple[Cause, bool]:
-        """Return why not all pods run, and whether that is no matter of waiting."""
-        found = [
+    def _end_watch(self, watch: _Watch) -> None:
+        self._loop.unwatch(watch.output)
+        watch.close()
+        self._watch = None
+        self._next_watch.move(self._loop.now() + _RETRY_SECONDS)
+
+    def _obstacles(self) -> list[tuple[Cause, bool]]:
+        """Return why pods do not run, and whether that is no matter of waiting."""
+        return [
             pods.obstacle(each)
             for name, each in self._pods.items()
             if not (pods.is_running(each) or pods.is_ending(each) or name in self._used)
             and each.get("status", {}).get("phase") != "Succeeded"
         ]
-        if found:
-            return max(found, key=lambda each: each[1])
-        return self._refusal or self._why_no_pods(), False
 
     def _why_no_pods(self) -> Cause:
         causes = [why_no_pods(self._kubectl, name) for name in self._jobs]
-        return next((each for each in causes if not each.text.startswith(_SEE)), causes[0])
+        return next((each for each in causes if each.text != _UNTOLD), causes[0])
 
     def _remove(self) -> None:
         """Delete the Jobs, and wait until nothing runs in their pods any more."""
@@ -350,7 +365,7 @@ class Keeper:
             self._read_watch()
 
 
-_SEE = "see `kubectl describe job "
+_UNTOLD = "it does not say why"
 
 
 def why_no_pods(words: list[str], name: str) -> Cause:
@@ -359,18 +374,30 @@ def why_no_pods(words: list[str], name: str) -> Cause:
         job = json.loads(kubectl.run([*words, "get", "job", name, "-o", "json"]))
         if job["spec"].get("suspend"):
             return Cause(Code.POD_QUEUED, name=name)
-    fields = f"involvedObject.name={name}"
-    command = [*words, "get", "events", "--field-selector", fields, "-o", "json"]
     try:
-        events = kubectl.items(command)
+        said = _failure(words, name)
     except CauseError as error:
         if not kubectl.is_refused(error.cause):  # that right may lack
             return error.cause
-    else:
-        warnings = [each for each in events if each.get("type") == "Warning"]
-        if warnings:
-            return Cause(Code.POD_NOT_CREATED, name=name, text=warnings[-1].get("message", ""))
-    return Cause(Code.POD_NOT_CREATED, name=name, text=f"{_SEE}{name}`")
+        said = ""
+    return Cause(Code.POD_NOT_CREATED, name=name, text=said or _UNTOLD)
+
+
+def explained(words: list[str], cause: Cause) -> Cause:
+    """Return why a pod does not run, with what the kubelet says of one that has a node."""
+    if cause.code is Code.POD_PENDING and cause.text == "Pending":
+        with contextlib.suppress(CauseError):
+            return cause._replace(text=_failure(words, cause.name) or cause.text)
+    return cause
+
+
+def _failure(words: list[str], name: str) -> str:
+    """Return what last failed of an object. Raises CauseError."""
+    fields = f"involvedObject.name={name}"
+    command = [*words, "get", "events", "--field-selector", fields, "-o", "json"]
+    events = kubectl.items(command)
+    failed = [each for each in events if str(each.get("reason")).startswith("Failed")]
+    return pods.cut(failed[-1].get("message", "")) if failed else ""
 
 
 def _again(job: dict[str, Any], name: str, count: int) -> dict[str, Any]:
@@ -395,6 +422,7 @@ class _Watch:
         self.output = self._process.stdout
         os.set_blocking(self.output.fileno(), False)
         self.ended = False
+        self.begun = time.monotonic()
         self._text = ""
         self._decoder = json.JSONDecoder()
 

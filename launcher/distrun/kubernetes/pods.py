@@ -90,13 +90,16 @@ def obstacle(pod: Pod) -> tuple[Cause, bool]:
     ended = _terminated(pod)
     if ended:
         return _not_started(name, ended), True
-    return _cause(Code.POD_PENDING, name, status.get("phase", "")), False
+    first = status.get("initContainerStatuses", ())
+    running = [each["name"] for each in first if "running" in each.get("state", {})]
+    said = f"its init container {running[0]} runs" if running else status.get("phase", "")
+    return _cause(Code.POD_PENDING, name, said), False
 
 
 def _not_started(name: str, ended: dict[str, Any]) -> Cause:
     words = ended.get("message") or ended.get("reason") or ""
     if "python3" in words and ("not found" in words or "no such file" in words):
-        return Cause(Code.PYTHON_MISSING, text=_cut(words))
+        return Cause(Code.PYTHON_MISSING, text=cut(words))
     return _cause(Code.POD_NOT_STARTED, name, words)._replace(status=ended.get("exitCode"))
 
 
@@ -137,8 +140,9 @@ def _terminated(pod: Pod) -> dict[str, Any]:
 
 
 def _cause(code: Code, name: str, words: Any) -> Cause:
-    return Cause(code, name=name, text=_cut(str(words or "")))
+    return Cause(code, name=name, text=cut(str(words or "")))
 
 
-def _cut(words: str) -> str:
+def cut(words: str) -> str:
+    """Return the beginning of a message, in one line."""
     return " ".join(words.split())[:_LONGEST]

@@ -155,7 +155,12 @@ def _wait_for_pod(batch: BatchJob, seconds: float | None, say: Callable[[str], N
         causes = [pods.obstacle(each) for each in found]
         cause = next((each for each, is_final in causes if is_final), None)
         if cause is None and due is not None and time.monotonic() > due:
-            cause = causes[0][0] if causes else keeper.why_no_pods(batch_job.words(batch), batch.id)
+            words = batch_job.words(batch)
+            cause = (
+                keeper.explained(words, causes[0][0])
+                if causes
+                else keeper.why_no_pods(words, batch.id)
+            )
         if cause is not None:
             raise SchedulerError(cause=cause)
         if time.monotonic() > told:
@@ -197,7 +202,7 @@ def _fill(folder: JobFolder, spec: Spec, batch: BatchJob, files: Manifest | None
 def _hint(words: str) -> str | None:
     if "service account" in words:
         return "its rights are in docs/kubernetes.md; its name is kubernetes.service_account"
-    return "docs/kubernetes.md has a Role with all rights" if "orbidden" in words else None
+    return "docs/kubernetes.md has a Role with all rights" if "cannot " in words else None
 
 
 def _write(archive: tarfile.TarFile, folder: JobFolder, spec: Spec, files: Manifest | None) -> None:

@@ -131,6 +131,8 @@ _FORM: dict[str, Any] = {
 """What a template of distrun has itself, each with a value of its type."""
 _CONTAINER = "distrun"
 """The name of the container in which tasks run."""
+_SHARES_PROCESSES = ("hostPID", "shareProcessNamespace")
+"""What a pod must not ask for: its first process has to be distrun's guard."""
 
 
 class Overlay(Frozen):
@@ -148,6 +150,10 @@ class Overlay(Frozen):
         if unknown or not _has_form(node, _FORM, path, problems):
             return FAILED
         read = plain(node)
+        for each in filter(read.get("spec", {}).get, _SHARES_PROCESSES):
+            message = f"{path}.spec.{each}: distrun ends all processes of its pods, and no others"
+            problems.add(node.mark, message, "remove it")
+            return FAILED
         for each in read.get("spec", {}).get("containers", ()):
             own = {"command", "args"} & each.keys()
             if own and each.get("name", _CONTAINER) == _CONTAINER:

@@ -256,20 +256,38 @@ def _inner_advice(cause: Cause) -> str | None:
     return cause_advice(cause.within[0]) if cause.within else None
 
 
+def _advice_before_start(cause: Cause) -> str:
+    lost = {Code.POD_DELETED, Code.POD_PREEMPTED}
+    return "start it again" if {c.code for c in cause.within} & lost else _advice_within(cause)
+
+
+_ON_REFUSALS = {
+    "calling webhook": "ask the cluster's administrators: a webhook of it does not answer",
+    "dial tcp|tls: |handshake|nable to connect|connection to the server|not answered": """see, by
+        `kubectl cluster-info`, whether the cluster of its configuration answers""",
+    r"cannot \w+ resource": """ask for that right in the namespace: docs/kubernetes.md has a Role
+        with all of them""",
+    "is being terminated": "set another `kubernetes.namespace`, or create it again once it is gone",
+    "must specify": "set `kubernetes.cpus` and `kubernetes.memory`",
+    "exceeded quota": """ask for less, or free some of the namespace's quota, which
+        `kubectl describe quota` shows""",
+    "usage per (?:Container|Pod)": """change `kubernetes.cpus` or `kubernetes.memory`:
+        `kubectl describe limitrange` shows what the namespace allows""",
+    "PodSecurity|denied the request|is invalid|validating|strict decoding|be handled": """correct
+        what it names in `kubernetes`, mostly in `kubernetes.pod`""",
+    "nauthorized|must be logged in": """log in to the cluster again;
+        `kubectl auth can-i create jobs` shows whether it holds""",
+    "exit code 137": """`kubernetes.memory` sets what a pod may use, if the namespace's default is
+        too small""",
+    'context "': "correct `kubernetes.context`: `kubectl config get-contexts` lists them",
+    "namespaces .*not found": "correct `kubernetes.namespace`, or have the namespace created",
+}
+"""What to do, by what kubectl or an event of Kubernetes says. The first one counts."""
+
+
 def _advice_on_kubectl(cause: Cause) -> str:
-    if "orbidden" in cause.text:
-        return "ask for that right in the namespace: docs/kubernetes.md has a Role with all of them"
-    if "nauthorized" in cause.text or "must be logged in" in cause.text:
-        return (
-            "log in to the cluster again; `kubectl auth can-i create jobs` shows whether it holds"
-        )
-    if re.search("dial tcp|tls: |nable to connect|connection to the server", cause.text):
-        return "`kubectl cluster-info` shows whether the cluster of its configuration answers"
-    if "namespaces " in cause.text and "not found" in cause.text:
-        return "correct `kubernetes.namespace`, or have the namespace created"
-    if re.search("is invalid|validating|strict decoding|cannot be handled", cause.text):
-        return "correct what it names in `kubernetes`, mostly in `kubernetes.pod`"
-    return ""
+    found = (advice for said, advice in _ON_REFUSALS.items() if re.search(said, cause.text))
+    return one_line(next(found, ""))
 
 
 def _advice_on_limit(cause: Cause) -> str | None:
@@ -1172,7 +1190,7 @@ ADVICE: dict[Code, Words] = {
     Code.REMOTE_DISK_FULL: "make room on it",
     Code.AGENT_NOT_STARTED: lambda c: _if(c.commands, f"try `{_command(c)} python3 --version`"),
     Code.AGENT_NOT_CONFIGURED: "{move_logs}",
-    Code.HOST_UNUSABLE: "{advice_within}",
+    Code.HOST_UNUSABLE: _advice_before_start,
     Code.HOSTS_UNUSABLE: lambda c: _advice_within(c, "\n"),
     Code.SUPERVISOR_FAILED: "please report it with its traceback",
     Code.SLURM_TIME_LIMIT: """ask for more time (`slurm.time`, or --time), or let distrun submit
@@ -1190,14 +1208,16 @@ ADVICE: dict[Code, Words] = {
     Code.SRUN_NOT_STARTED: "is this a host of the Slurm cluster? Check PATH",
     Code.SRUN_FAILED: "try `srun --jobid={name} --overlap -N1 -n1 -w NODE hostname`",
     Code.SRUN_TIMED_OUT: "try `srun --jobid={name} --overlap -N1 -n1 -w NODE hostname`",
-    Code.POD_NOT_CREATED: """create what is missing, or free some of the namespace's quota, which
-        `kubectl describe quota` shows""",
+    Code.POD_NOT_CREATED: lambda c: (
+        _advice_on_kubectl(c) or "create what is missing; `kubectl get events` may tell more"
+    ),
     Code.POD_UNSCHEDULABLE: """ask for less (`kubernetes.cpus`, `memory`, `gpus`), create what is
         missing, or wait longer (`timeouts.start`)""",
     Code.POD_QUEUED: "wait longer (`timeouts.start`), or use another queue (`kubernetes.queue`)",
-    Code.POD_PENDING: "see `kubectl describe pod {name}`, or wait longer (`timeouts.start`)",
-    Code.POD_IMAGE_MISSING: """check `kubernetes.image`, and the pull secret of the namespace's
-        service account""",
+    Code.POD_PENDING: """create what is missing, or wait longer (`timeouts.start`);
+        `kubectl get events` tells more""",
+    Code.POD_IMAGE_MISSING: """check its name in `kubernetes.image` or `kubernetes.pod`, and the
+        pull secret of the namespace's service account""",
     Code.POD_NOT_STARTED: "check `kubernetes.pod` and the image; it needs a python3",
     Code.POD_OUT_OF_MEMORY: "ask for more (`kubernetes.memory`), or use smaller batches",
     Code.POD_DELETED: _POD_LOST,
@@ -1210,7 +1230,7 @@ ADVICE: dict[Code, Words] = {
     Code.FILES_REFUSED_BY_HOSTS: "{advice_within}",
     Code.ONE_MACHINE_TWICE: "name each machine once in `hosts`, and give each task its own port",
     Code.PORTS_REFUSED: "{advice_within}",
-    Code.HOST_NOT_PREPARED: "{advice_within}",
+    Code.HOST_NOT_PREPARED: _advice_before_start,
     Code.SEVERAL: "{advice_within}",
     Code.PROC_MISSING: """mount it (mount -t proc proc /proc): distrun finds and ends processes by
         it""",
