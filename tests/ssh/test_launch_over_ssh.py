@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import re
-import shlex
 import sys
 from pathlib import Path
 
@@ -169,11 +168,17 @@ def test_a_slow_link_and_where_tasks_stand_are_told_with_what_tasks_send_each_ot
 ) -> None:
     these = ssh.hosts(3)
     (distrun.cwd / "sums.py").write_text(SUMS)
-    script = f"exec {shlex.quote(sys.executable)} {shlex.quote(str(distrun.cwd / 'sums.py'))}"
-    distrun.checked("launch", "-d", ssh.spec(script, these))
+    program = {"script": "sums.py", "python": sys.executable}
+    distrun.checked("launch", "-d", ssh.spec("", these, program=program))
     wait_until(lambda: distrun.asked("logs").count("sums") == 3, timeout=60)
-    for _ in range(2):  # at first, the hosts have to be sent py-spy
-        assert "sums.py:" in distrun.checked("stacks").stdout
+
+    def is_joined() -> bool:
+        """Whether two tasks are at the same place now, each in its own host's copy of the file."""
+        found = json.loads(distrun.checked("stacks", "--json").stdout)["entries"]
+        return any(len(entry["tasks"]) > 1 for entry in found)
+
+    assert "> <module>  sums.py:" in distrun.checked("stacks").stdout
+    wait_until(is_joined, timeout=60)
     digest = hashlib.sha256(Path(not_none(py_spy.find())).read_bytes()).hexdigest()
     for host in these:
         assert len(list(host.home.rglob(digest))) == 1

@@ -227,6 +227,15 @@ def test_the_rest_takes_as_long_as_the_rate_says(over_all: bool) -> None:
     assert len(known) >= 60 - 22
 
 
+def test_what_does_not_move_any_more_has_no_time_left() -> None:
+    steps = [{"STEP": str(min(step, 20)), "STEPS": "100"} for step in range(60)]
+    found = estimates(iter(steps), 2.0)
+    assert found[20] == pytest.approx(160.0)
+    assert found[30] is not None  # it may save or evaluate
+    assert set(found[36:]) == {None}
+    assert estimates(iter(steps), 20.0)[29] is not None
+
+
 def test_no_totals_no_estimate() -> None:
     assert set(estimates(({"STEP": str(step)} for step in range(50)), 1.0)) == {None}
     nonsense = {"STEP": "5", "STEPS": "x", "EPOCH": "nan", "EPOCHS": "0"}

@@ -53,6 +53,16 @@ def test_it_is_said_once_until_output_ends_it(world: World) -> None:
     assert len(world.of(events.TasksQuiet)) == 2
 
 
+def test_it_is_said_soon_whenever_the_last_sign_was(world: World) -> None:
+    for step in range(1, 5):
+        world.wait(4.0)  # at another time between two checks
+        report = protocol.Progress(world.evil_task, {"STEP": str(step)}, 0.0)
+        world.agents[EVIL]._send(report, is_kept=False)
+        world.wait(300.0)
+        last = world.of(events.TasksQuiet)[step - 1]
+        assert 120.0 <= last.at - last.since <= 136.0
+
+
 def test_a_task_that_only_computes_ends_in_the_same_words(world: World) -> None:
     spins = world.good_tasks[0]
     for step in range(2, 40):

@@ -312,6 +312,20 @@ def test_who_was_at_work_in_a_stall_is_named() -> None:
     assert cause_text(verdict.cause).endswith(said)
 
 
+def test_of_many_hung_tasks_the_one_that_is_elsewhere_is_named_and_quoted_first() -> None:
+    job = play(["mwm worker:7"])
+    job(events.TasksQuiet, since=0.0)
+    job.stop()
+    logs = {f"worker{index}": LOGS["STACK"] for index in range(7)}
+    logs["worker5"] = LOGS["STACK"].replace("t.py", "data.py")
+    logs["worker6"] = "it said no more\n"
+    for index in range(7):
+        job.gone(f"worker:{index}", None, 6)
+    (verdict,) = verdicts(job, **logs)
+    assert "; unlike the others, worker:5 was at data.py:" in cause_text(verdict.cause)
+    assert [each.task for each in verdict.evidence][:2] == ["worker:5", "worker:0"]
+
+
 def test_all_hosts_that_were_lost_are_named() -> None:
     (verdict,) = verdicts(play(["mwm worker:2 | worker:1@h2", "lost h2", "lost localhost"]))
     assert verdict_words(verdict) == "host_lost nobody"

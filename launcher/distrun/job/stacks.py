@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _MAIN = "MainThread"
+_EVALUATOR = "evaluator:"
 CONVERTED = "/__autograph_generated_file"
 """In the path of a file that AutoGraph has made of a function, and that nobody can look at."""
 _LIBRARY = re.compile(rf"/(?:site|dist)-packages/|/lib(?:64)?/python3[^/]*/|{CONVERTED}")
@@ -174,10 +175,14 @@ def places(processes: list[ProcessStacks]) -> tuple[Place, ...]:
 
 
 def odd_one(found: Sequence[Place]) -> Place | None:
-    """Return where the tasks are that differ from most; None if that is not clear."""
-    if len(found) < 2 or len(found[0].tasks) >= len(found[1].tasks):
+    """Return where the tasks are that differ from most; None if that is not clear.
+
+    Evaluators do not count: they wait at places of their own.
+    """
+    training = [each for each in found if not each.tasks[0].startswith(_EVALUATOR)]
+    if len(training) < 2 or len(training[0].tasks) >= len(training[1].tasks):
         return None
-    return found[0]
+    return training[0]
 
 
 def fold(processes: list[ProcessStacks]) -> list[Entry]:

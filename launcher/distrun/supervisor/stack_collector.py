@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
@@ -134,13 +135,21 @@ class StackCollector:
         if question is None or host not in question.hosts:
             return
         try:
-            found = stacks.decode(report.text)
+            found = stacks.decode(self._without_folder(host, report.text))
         except ValueError as error:
             why = f"its answer cannot be read: {error}"
         else:
             question.answer.processes.extend(found)
             why = "" if found else "py-spy could not be run there"
         self._settle(report.number, [host], why)
+
+    def _without_folder(self, host: str, text: str) -> str:
+        """Take from a host's answer the folder that the program was sent to.
+
+        The rest of a path is the same on all hosts, and here.
+        """
+        folder = self._job.state.hosts[host].folder
+        return text.replace(json.dumps(f"{folder}/files/")[1:-1], "") if folder else text
 
     def forget_host(self, host: str) -> None:
         """A host is lost: its answer is not waited for."""

@@ -14,8 +14,8 @@ QUIET_SECONDS = 120.0
 SUSPECT_SECONDS = 20.0
 """The same for a job with a task that serves at another address than TF_CONFIG's."""
 _CHECKS = 8
-"""How many checks there are in that time, or in `timeouts.stall`. Silence is noticed at most two
-checks late."""
+"""How many checks there are in that time, or in `timeouts.stall`. Silence is noticed at most one
+check late."""
 IDLE_SHARE = 0.01
 """Of a core. A TensorFlow task that waits for others uses 0.002 (measured, version 2.21)."""
 SPINNING_SHARE = 0.1
@@ -220,7 +220,8 @@ class StallDetector:
         if not sizes or (has_output and not self._stepping and not is_known):
             self._note_sign()
         elif not self.counts_steps and (
-            not self._used or now - self._measured_at >= self._seconds - step
+            not self._used
+            or (now - self.last >= self._seconds and now - self._measured_at >= self._seconds / 2)
         ):
             self._measured_at = now
             self._measure()

@@ -10,7 +10,7 @@ from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import replace
 from distrun.job import events
 from distrun.job.events import TimerKind
-from distrun.job.stacks import odd_one
+from distrun.job.stacks import Place, odd_one
 from distrun.lifecycle import SAME_TIME
 from distrun.strategies import Role
 from distrun.verdict.failures import is_by_slurm
@@ -32,7 +32,7 @@ from distrun.verdict.task_failures import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from distrun.lifecycle import TaskState
     from distrun.verdict.failures import Failure
@@ -438,14 +438,8 @@ class _Analysis:
         if child is not None:
             return self._of_task(child)
         if timer is TimerKind.STALL:
-            cause = Cause(Code.STALLED, seconds=timeouts.stall or 0.0)
-            odd = odd_one(trigger.places)
-            if odd is not None:  # stood elsewhere than the others
-                cause = cause._replace(tasks=odd.tasks, name=", ".join(odd.tasks), text=odd.place)
-            elif trigger.busy:
-                stood = (each.place for each in trigger.places if each.tasks == trigger.busy)
-                cause = cause._replace(tasks=trigger.busy, text=next(stood, ""))
-            return self._where_tasks_were(cause)
+            cause = Cause(Code.STALLED, seconds=timeouts.stall or 0.0, tasks=trigger.busy)
+            return self._where_tasks_were(cause, trigger.places)
         is_start = timer is TimerKind.START
         code = Code.JOB_DID_NOT_START if is_start else Code.JOB_DID_NOT_END
         seconds = timeouts.start if is_start else timeouts.run
@@ -478,13 +472,39 @@ class _Analysis:
                 return replace(limited, evidence=(*found.evidence, *where))
         return None
 
-    def _where_tasks_were(self, cause: Cause) -> Verdict:
-        """Return the verdict on a hung job: the lines that Python printed at distrun's signal."""
-        logs = [self._log(name) for name in self._failure.members[:_MOST_TASKS_QUOTED]]
-        path = next(filter(None, (log.forks_at for log in logs)), "")
-        evidence = tuple(line for log in logs for line in log.evidence_at(log.interrupted_at))
-        cause = cause._replace(path=path)
-        return Verdict(task=None, kind=Kind.STALLED, cause=cause, evidence=evidence)
+    def _where_tasks_were(self, cause: Cause, seen: Sequence[Place] = ()) -> Verdict:
+        """Return the verdict on a hung job: the lines that Python printed at distrun's signal.
+
+        Args:
+            cause: with the tasks that were busy, if not all were.
+            seen: where the tasks were before the signal; none: only the logs say it.
+        """
+        logs = {name: self._log(name) for name in self._failure.members}
+        path = next(filter(None, (log.forks_at for log in logs.values())), "")
+        groups: dict[str, list[str]] = {}
+        for name, log in logs.items():
+            groups.setdefault(log.interrupted_in, []).append(name)
+        found = [Place(tasks=tuple(names), place=place) for place, names in groups.items() if place]
+        places = seen or sorted(found, key=lambda each: len(each.tasks))
+        odd = odd_one(places)
+        if cause.tasks:
+            busy = (each.place for each in places if each.tasks == cause.tasks)
+            cause = cause._replace(text=next(busy, ""))
+        elif odd is not None:
+            cause = cause._replace(tasks=odd.tasks, name=", ".join(odd.tasks), text=odd.place)
+        # First one task of each place, from the rarest one on.
+        ranks = {
+            name: (number, not place, len(names))
+            for place, names in groups.items()
+            for number, name in enumerate(names)
+        }
+        quoted = [logs[name] for name in sorted(ranks, key=ranks.__getitem__)[:_MOST_TASKS_QUOTED]]
+        return Verdict(
+            task=None,
+            kind=Kind.STALLED,
+            cause=cause._replace(path=path),
+            evidence=tuple(line for log in quoted for line in log.evidence_at(log.interrupted_at)),
+        )
 
 
 def _job_failure(trigger: events.Event) -> Verdict:

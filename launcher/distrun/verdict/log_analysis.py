@@ -407,10 +407,19 @@ class LogAnalysis:
         return next(found, None)
 
     @cached_property
+    def _interrupted_frame(self) -> tuple[int, Frame] | None:
+        """The deepest own frame in the thread that received the signal, with its line's index."""
+        return next(iter(self._own_frames(self._interrupted)), None)
+
+    @property
     def interrupted_at(self) -> int | None:
-        """The line of the deepest own frame in the thread that received the signal, if any."""
-        own = self._own_frames(self._interrupted)
-        return own[0][0] if own else None
+        """The line of that frame, if there is any."""
+        return None if self._interrupted_frame is None else self._interrupted_frame[0]
+
+    @property
+    def interrupted_in(self) -> str:
+        """That frame, as `train.py:6 in main`; empty if there is none."""
+        return "" if self._interrupted_frame is None else str(self._interrupted_frame[1])
 
     @property
     def _interrupted(self) -> range:

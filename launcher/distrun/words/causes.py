@@ -404,6 +404,11 @@ def _at_work(cause: Cause) -> str:
     return f"{format_names(cause.tasks)} {were} busy{place} while the others waited"
 
 
+def _elsewhere(cause: Cause) -> str:
+    """Which tasks were at another line than most, if that is clear."""
+    return _if(cause.name, f"; unlike the others, {cause.name} was at {cause.text}")
+
+
 def _raise(cause: Cause, usual: str, instead: str) -> str:
     """The advice to raise the limit that was hit, if it is known, or to do something else."""
     advice = _inner_advice(cause) or usual
@@ -899,12 +904,13 @@ TEXTS: dict[Code, Words] = {
     Code.START_TIMED_OUT: _start_timed_out,
     Code.RUN_TIMED_OUT: "it ran longer than timeouts.run, {seconds:g} s",
     Code.STALLED: lambda c: (
-        f"no progress within timeouts.stall, {c.seconds:g} s"
-        + _if(c.name and c.text, f"; unlike the others, {c.name} was at {c.text}")
+        f"no progress within timeouts.stall, {c.seconds:g} s{_elsewhere(c)}"
         + _if(c.tasks and not c.name, f"; {_at_work(c)}")
     ),
-    Code.TASKS_QUIET: """for {seconds:.0f} s, no task had printed, reported progress or used the
-        processor""",
+    Code.TASKS_QUIET: lambda c: (
+        f"for {c.seconds:.0f} s, no task had printed, reported progress or used the processor"
+        f"{_elsewhere(c)}"
+    ),
     Code.TASKS_STOPPED: lambda c: (
         f"for {c.seconds:.0f} s, no task had printed or reported progress, and "
         + (_at_work(c) if c.tasks else "they used the processor")

@@ -23,6 +23,10 @@ _LONGEST = 12
 _LONGEST_KEY = 24
 _SHORTEST_SAMPLE = 1.0
 """Seconds of progress from which the rest is estimated."""
+_UNUSUAL = 10
+"""After how many of the usual times between two reports of more work nothing is estimated."""
+_LONGEST_PAUSE = 30.0
+"""Seconds, likewise at least: an evaluation or a checkpoint may take them."""
 _LONGEST_LEFT = 1e9
 """Seconds. A task may report steps that are as small as it likes."""
 
@@ -78,6 +82,7 @@ class TimeLeft:
         self._first: tuple[float, float] | None = None
         """The part of the work at the first report, and when that was."""
         self._latest = (0.0, 0.0)
+        self._changes = 0
 
     def update(self, task: str, values: Mapping[str, str], now: float) -> float | None:
         """Return the seconds left, after what a task has reported until `now`; None: unknown."""
@@ -88,10 +93,14 @@ class TimeLeft:
             return None
         if self._first is None or part < self._latest[0]:
             self._first = self._latest = part, now
+            self._changes = 0
         if part != self._latest[0]:
             self._latest = part, now
+            self._changes += 1
         (first, start), (reached, at) = self._first, self._latest
         if reached <= first or at - start < _SHORTEST_SAMPLE:
+            return None
+        if now - at > max(_UNUSUAL * (at - start) / self._changes, _LONGEST_PAUSE):
             return None
         left = (1 - reached) * (at - start) / (reached - first) - (now - at)
         return max(0.0, left) if left < _LONGEST_LEFT else None

@@ -309,11 +309,12 @@ class Code(StrEnum):
     # seconds, tasks: those still starting; within: the hosts, or what the tasks wait for
     START_TIMED_OUT = "start_timed_out"
     RUN_TIMED_OUT = "run_timed_out"  # seconds
-    # seconds; tasks, name and text: those that stood elsewhere, and where; path: where a program
+    # seconds; tasks, name and text: those that were elsewhere, and where; path: where a program
     # that waits for its children has forked them
     STALLED = "stalled"
-    TASKS_QUIET = "tasks_quiet"  # seconds; expected: a call as in COLLECTIVES_MISMATCHED's path
-    # seconds; expected: likewise; tasks: those at work while the others wait, or none
+    # likewise; expected: a call as in COLLECTIVES_MISMATCHED's path
+    TASKS_QUIET = "tasks_quiet"
+    # seconds; expected: likewise; tasks: those at work while the others wait, or none; text: where
     TASKS_STOPPED = "tasks_stopped"
 
     # What a verdict has found. `task` is the task; `text` is quoted from its log; `name` is the
