@@ -479,6 +479,22 @@ def test_the_line_that_hides_an_exception_is_named_and_the_advice_shows_the_code
     assert bash(f"{option[1]}\n{failing}", tmp_path) if option else is_told
 
 
+@pytest.mark.parametrize(
+    ("log", "is_told"),
+    [
+        ("/p/python3: can't open file '/u/trian.py': [Errno 2] No such file or directory\n", True),
+        ("t.sh: line 2: pyhton: command not found\n", True),
+        ("t.sh: line 2: nvidia-smi: command not found\n", False),
+        ("/p/python3: No module named trainer\n", True),
+        ("t.py: error: unrecognized arguments: --bad\nloss 0.2\n", False),
+    ],
+)
+def test_a_program_that_did_not_run_is_told(log: str, is_told: bool) -> None:
+    script = "nvidia-smi\npyhton t.py --bad\necho ended"
+    said = found("mwm worker", "worker:0 gone 0", script=script, worker0=f"{log}ended\n")
+    assert ("ends in an error: " in said and "hidden at sh -c:3" in said) is is_told, said
+
+
 OF_MAKE = "make: [Makefile:2: train] Error 1 (ignored)"
 
 

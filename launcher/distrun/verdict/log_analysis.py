@@ -12,7 +12,15 @@ from distrun.frozen import Frozen
 from distrun.verdict.model import Evidence, Source
 from distrun.verdict.rules import Excerpt
 from distrun.verdict.traceback_forms import plain_lines
-from distrun.verdict.tracebacks import ARGUMENTS, ASIDE, GROUP, LOGGED, tracebacks, type_of
+from distrun.verdict.tracebacks import (
+    ARGUMENTS,
+    ASIDE,
+    BAR_BEFORE_TRACEBACK,
+    GROUP,
+    LOGGED,
+    tracebacks,
+    type_of,
+)
 
 if TYPE_CHECKING:
     from distrun.verdict.tracebacks import Message, Traceback
@@ -33,9 +41,11 @@ _AT_EXIT = re.compile(
     r"Original exception was:|\S+/resource_tracker\.py:\d+: UserWarning:|  warnings\.warn\("
     r"|g?make(?:\[\d+\])?: "
 )
-_ABORTS = (
-    *("Check failed", "terminate called", "libc++abi: terminating", "pure virtual method"),
-    *("what():", "Assertion `"),
+_ABORTS = re.compile(
+    r"Check failed|terminate called|libc\+\+abi: terminating|pure virtual method"
+    r"|what\(\):|Assertion `|\bCUDA_ERROR_(?:ILLEGAL|LAUNCH_FAILED|MISALIGNED)"
+    r"|^(?:malloc|free|realloc|malloc_consolidate|munmap_chunk)\(\): "  # glibc's
+    r"|^(?:double free or corruption|corrupted (?:size|double-linked)|\*\*\* .{5,300} \*\*\*)"
 )
 ERROR = re.compile(
     r"^\s*(?:[\w.]+(?:Error|Exception)|ERROR|FATAL|CRITICAL|[Ee]rror|[Ff]atal)\b ?[:(]"
@@ -45,7 +55,7 @@ ERROR = re.compile(
 )
 OF_CHILD = re.compile(
     r"BrokenProcessPool|\bEmpty$|exited unexpectedly|terminated abruptly|died (?:unexpectedly|with)"
-    r"|unexpectedly terminated"
+    r"|unexpectedly terminated|failed to boot"
     r"|killed by signal|EOFError|BrokenPipeError|ConnectionResetError|exit ?code:? -\d"
 )
 """What a program says if one of its own processes has gone."""
@@ -111,7 +121,7 @@ _BEFORE_MARK = 100
 
 def _is_abort(line: str) -> bool:
     """Whether native code says in this line why it ends the process."""
-    return _FATAL_LOG.match(line) is not None or any(each in line for each in _ABORTS)
+    return _FATAL_LOG.match(line) is not None or _ABORTS.search(line) is not None
 
 
 def _may_follow_end(line: str) -> bool:
@@ -169,7 +179,7 @@ class LogAnalysis:
         start = tail.begin
         text = _COLOUR.sub("", tail.raw[start:].decode("utf-8", "replace")).rstrip("\n")
         lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-        cut = [line[:_LONGEST_LINE] for line in lines]
+        cut = [BAR_BEFORE_TRACEBACK.sub("", line[:_LONGEST_LINE]) for line in lines]
         self._raw, self._places = plain_lines(cut[-_MOST_LINES:])
         self.lines = [GROUP.sub("", line, count=1) for line in self._raw]
         self._code = code

@@ -209,7 +209,7 @@ _SETUP = (
          line_patterns=(
              r"\S+: Error while finding module specification for .*",  # python -m package.module
              r"\S*python[\d.]*t?: No module named .*",
-             r"\S+: No module named \S+$",
+             r"(?!ModuleNotFoundError)\S+: No module named \S+$",
          )),
     Rule(Kind.EXCEPTION, Code.NAME_REPLACED,
          patterns=(
@@ -219,6 +219,14 @@ _SETUP = (
              OLD_MODULES, r"(?<=mixed_precision' has no attribute ')experimental",
              r"cannot import name 'experimental(?=' from '[\w.]*mixed_precision')",
              rf"cannot import name '(?:{'|'.join(SUCCESSORS)})(?=' from '(?:keras|tensorflow)\b)",
+         )),
+    Rule(Kind.IMPORT_ERROR, Code.LIBRARY_NOT_LOADED,
+         any_of=(
+             "cannot open shared object file: No such file", ": undefined symbol: ",
+             "' not found (required by ", "_ARRAY_API not found", "numpy.dtype size changed",
+             "numpy.core.multiarray failed to import", "_multiarray_umath failed to import",
+             "module compiled against A", "Descriptors cannot ", "incompatible Protobuf Gencode",
+             "DNN library is not found",
          )),
     Rule(Kind.IMPORT_ERROR, Code.NAME_NOT_IN_MODULE,
          patterns=(r"cannot import name '", rf"No module named '(?!(?:{_NAMESPACES})\.)\w+\.\w")),
@@ -245,7 +253,10 @@ _SETUP = (
          line_patterns=(r".*: cannot open shared object file: (?:Error 24|Too many open files)$",)),
     Rule(Kind.IMPORT_ERROR, Code.LIBRARY_NOT_LOADED,
          any_of=(": error while loading shared libraries: ",),
-         line_patterns=(r"\S+: error while loading shared libraries: .*",)),
+         line_patterns=(
+             r"\S+: error while loading shared libraries: .*",
+             r"Could not load library \S+\. Error: .*", r"Unable to load any of \{.*",  # cuDNN's
+         )),
     Rule(Kind.PERMISSION, Code.PERMISSION_REFUSED,
          line_patterns=(r"[^']*: can't open file '.*': \[Errno (?:13|1)\] .*",)),
     Rule(Kind.SCRIPT_NOT_FOUND, Code.SHELL_NOT_SET_UP,

@@ -56,6 +56,11 @@ _STOPPED_EARLY = re.compile(
     r"(?i)\bearly[ _-]?stop|\bstop\w* early\b|trainer to stop\b|\bstopped: |\bconverged\b"
 )
 _LINES_OF_STOP = 3
+_NOT_RUN = re.compile(
+    r"^\S+: can't open file '|^\S*python\S*: (?:Error while finding module|No module named )"
+    r"|^\S+\.py: error: |: (?P<missing>[^\s:]+): (?:command not found|not found|No such file.*)$"
+)
+"""What Python, argparse or a shell prints if a program does not run."""
 _KILLS = re.compile(r"\b(?:p?kill|SIGKILL|terminate|timeout)\b")
 _AGAIN = re.compile(r"(?i)\bre-?(?:start|spawn|launch|try|tri|plac|queu|submit)")
 _ECHO = re.compile(
@@ -160,6 +165,8 @@ def _hidden_exceptions(
     for task in done:
         log = log_of(task)
         raised, message = log.raised, log.message
+        if raised is None:
+            yield from _not_run(task, log, *shell_text)
         if raised is None or message is None or message.type in _EXITS:
             continue
         above = "".join(log.lines[max(0, raised.first - 1) : raised.first])
@@ -180,6 +187,19 @@ def _hidden_exceptions(
             continue
         cause = exception_cause(task, log)._replace(code=code, path=path)
         yield cause, (log.evidence(message.index),)
+
+
+def _not_run(task: TaskState, log: LogAnalysis, name: str, text: str) -> Iterator[Found]:
+    """Find whether the only program of Python in a shell script could not run or refused to."""
+    found, path = log.find_last(_NOT_RUN), _hider(name, text)
+    commands = [line for line in text.splitlines() if "py" in line and line.strip()[0] != "#"]
+    if found is None or not path or len(commands) != 1:
+        return
+    at, missing = found[0], found[1]["missing"]
+    is_program = missing is None or missing in commands[0]
+    if is_program and _only_echoes(log.lines[at + 1 :], text):
+        cause = Cause(Code.EXCEPTION_HIDDEN, task=task.name, text=log.quote(at), path=path)
+        yield cause, (log.evidence(at),)
 
 
 def _timed_out(done: list[TaskState], shell_text: tuple[str, str]) -> Iterator[Found]:

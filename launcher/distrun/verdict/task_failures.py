@@ -46,7 +46,10 @@ OF_SIGNAL = re.compile(
 """What a program or bash says of a signal that has killed its process."""
 _SIGNALS = {"K": SIGKILL, "B": 7, "S": 11, "A": 6, "9": SIGKILL, "7": 7, "1": 11, "6": 6}
 """By the first letter of their names, or digit of their numbers."""
-_NATIVE = (Kind.HOST_MEMORY, Kind.LIMIT, Kind.PORT_TAKEN, Kind.DISK_FULL, Kind.PERMISSION)
+_NATIVE = (
+    *(Kind.HOST_MEMORY, Kind.LIMIT, Kind.PORT_TAKEN, Kind.DISK_FULL, Kind.PERMISSION),
+    Kind.IMPORT_ERROR,
+)
 """Kinds that libraries print in a line before they end a program, or before it fails."""
 _LIMITS = {
     Code.PROCESSES_EXHAUSTED: (
@@ -60,6 +63,8 @@ _LIMITS = {
 """The limits that each may have hit, the most specific first."""
 _BY_LIMIT = (24, 25)
 """SIGXCPU and SIGXFSZ: the kernel sends them at a limit."""
+_BY_ITSELF = (13, 14)
+"""SIGPIPE and SIGALRM: a program causes these itself, too; a child may well get them."""
 _OOM = (Code.OOM_KILL_LOGGED, Code.OOM_KILL_COUNTED)
 _INTERRUPT = "KeyboardInterrupt"
 _SIGINT = 2
@@ -131,7 +136,7 @@ def _task_failure(task: TaskState, log: LogAnalysis) -> TaskFailure:
     number = signal_of(task)
     if task.exit.oom is not None:
         return _out_of_memory(task)
-    if number in CRASH_SIGNALS:
+    if number in (*CRASH_SIGNALS, *_BY_ITSELF):
         return _crash(task, log)
     if number in _BY_LIMIT:
         cause = exit_cause(task)._replace(code=Code.LIMIT_HIT, task=task.name)
@@ -347,8 +352,9 @@ def _crash(task: TaskState, log: LogAnalysis) -> TaskFailure:
         lines.append(log.crash)
         if log.frame is not None:
             lines.append(log.frame[0])
-    lines += log.aborts[-1:]
-    quote = _shorten(log.quote(log.aborts[-1])) if log.aborts else ""
+    # TensorFlow reports a fault of a GPU in a line before the one by which it ends.
+    lines += sorted(log.aborts, key=lambda each: "CUDA_ERROR" in log.lines[each])[-1:]
+    quote = _shorten(log.quote(lines[-1])) if log.aborts else ""
     place = "" if log.crash is None else log.place
     cause = exit_cause(task)._replace(code=Code.CRASHED, task=task.name, text=quote, name=place)
     quoted = (log.evidence(each) for each in lines)

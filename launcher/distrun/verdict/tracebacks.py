@@ -18,9 +18,18 @@ LOGGED = re.compile(r"[IWEF]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+:
 """The beginning of a line of TensorFlow's own log. Such lines may interrupt a traceback."""
 ASIDE = re.compile(
     r"Exception ignored |Error in atexit\._run_exitfuncs:|Error in sys\.excepthook:"
-    r"|Exception in thread |Process \S+:$"
+    r"|Exception in thread |Process \S+:$|.{0,80}\bException in worker process$"  # gunicorn's
 )
 """The line above a traceback that is not the main thread's."""
+_SPAWNED = re.compile(r'\s+File ".*/multiprocessing/(?:spawn|forkserver)\.py", line \d+, in ')
+"""The second frame of a process that could not begin, for example to import the script."""
+_BAR = re.compile(r"[^|]{0,80}\d%\|[^|]{0,300}\|[^|\[]{0,40}\[[^\]]{0,200}\]")
+BAR_BEFORE_TRACEBACK = re.compile(
+    rf"{_BAR.pattern}(?=  File \"|    \S|[\w.]+(?:Error|Exception)\b)"
+)
+"""A bar of tqdm that another thread has written before a line of a traceback."""
+_BETWEEN = (LOGGED, ASIDE, _BAR)
+"""What others may write between the lines of a traceback."""
 _GROUP_START = "Exception Group Traceback (most recent call last):"
 _HANDLING = "During handling of the above exception, another exception occurred:"
 _CAUSE = "The above exception was the direct cause of the following exception:"
@@ -141,7 +150,8 @@ def tracebacks(raw: Sequence[str], lines: Sequence[str]) -> list[Traceback]:
             continue
         above = _line_above(lines, first)
         linked = found[-1] if found and above in (_HANDLING, _CAUSE) else None
-        aside = above if ASIDE.match(above) else within
+        spawned = next(filter(_SPAWNED.match, lines[first + 2 : first + 3]), "")
+        aside = above if ASIDE.match(above) else within or spawned
         # Of processes that fail at once, the lines are mixed.
         within = next(filter(ASIDE.match, lines[first + 1 : exception]), "")
         end = _end_of_message(lines, exception, stop)
@@ -177,7 +187,7 @@ def _exception(lines: Sequence[str], first: int, stop: int) -> int | None:
     prefix = before if before.isspace() else ""
     for index in range(first + 1, stop):
         line = lines[index].removeprefix(prefix)
-        if line and not line[0].isspace() and not (LOGGED.match(line) or ASIDE.match(line)):
+        if line and not line[0].isspace() and not any(each.match(line) for each in _BETWEEN):
             return index
     return None
 

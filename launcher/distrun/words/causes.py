@@ -98,8 +98,12 @@ _FAULTS = {
         "memory that belongs to a file has no more of it: /dev/shm or the disk is full (df -h; "
         "docker run --shm-size), or another process has cut the file off"
     ),
+    int(signal.SIGPIPE): "it wrote into a pipe or a connection whose reader had ended",
+    int(signal.SIGALRM): "it sets a timer (`alarm`), and the time was over",
 }
 """What to do about a crash, by its signal."""
+_FATAL_OF_PYTHON = re.compile(r"^F.{0,60}\.py:\d+\] ")
+"""Begins what absl's logging.fatal prints."""
 _NUMBERED_TYPE = re.compile(r"\b(type|data_type) (\d+)")
 _COLLECTIVES = dict(
     enumerate(("reduce", "broadcast", "gather", "permute", "all-to-all", "reduce-scatter"))
@@ -1010,7 +1014,8 @@ TEXTS: dict[Code, Words] = {
     Code.EXCEPTION_HIDDEN: lambda c: (
         f"{format_task_names(c.tasks)} exited 0 "
         f"{_if(c.expected, f'at {c.expected}, after an error')}"
-        f"{_if(not c.expected, 'although the log ends in an exception')}: {c.text}{_place(c)}"
+        f"{_if(not c.expected, 'although the log ends in an ')}"
+        f"{_if(not c.expected, 'exception' if c.name else 'error')}: {c.text}{_place(c)}"
         f"{_if(c.path, f'; its exit code is hidden at {c.path}')}"
     ),
     Code.TIMEOUT_HIDDEN: """{task_names} exited 0 after the {seconds:g} s that `timeout` gives the
@@ -1294,6 +1299,8 @@ ADVICE: dict[Code, Words] = {
         "run it as a module of its package, from the folder above: `distrun run -m PACKAGE.MODULE`,"
         " or `module: PACKAGE.MODULE` under `program`"
         if "relative import" in c.text
+        else "Python does not find its own modules: unset PYTHONHOME"
+        if c.text.endswith("'encodings'")
         else "install it for the Python that runs the tasks (`distrun plan` shows which), or set "
         "`program.python`; modules of your own must be in the script's folder or PYTHONPATH"
     ),
@@ -1303,8 +1310,13 @@ ADVICE: dict[Code, Words] = {
     Code.MAIN_NOT_GUARDED: """put what starts processes under `if __name__ == "__main__":`""",
     Code.INPUT_EMPTY: """give the answer with `program.args`, `env` or a file, and remove `input()`,
         `breakpoint()` and `pdb` from the script; `{logs}` shows what it printed""",
-    Code.LIBRARY_NOT_LOADED: """install the library where the tasks run, or name its folder in
-        LD_LIBRARY_PATH under `env` of `program`""",
+    Code.LIBRARY_NOT_LOADED: lambda c: (
+        "install the library where the tasks run, or name its folder in LD_LIBRARY_PATH under "
+        "`env` of `program`"
+        if "No such file" in c.text or "ould not load" in c.text or "Unable to load" in c.text
+        else "a package was built for another version of what it needs: `pip check` names such "
+        "packages; install versions that fit, such as 'numpy<2' or 'protobuf<3.21', or newer ones"
+    ),
     Code.SCRIPT_NOT_FOUND: """check `program` in the spec: a script's path is relative to the spec's
         file""",
     Code.ARGUMENTS_REFUSED: lambda c: (
@@ -1320,7 +1332,7 @@ ADVICE: dict[Code, Words] = {
     Code.MEMORY_EXHAUSTED: lambda c: _raise(
         c, "", "use a smaller batch, shuffle buffer or cache, or fewer tasks a host (`slots`)"
     ),
-    Code.DISK_EXHAUSTED: "make room where it writes (df -h), or have it write elsewhere",
+    Code.DISK_EXHAUSTED: "make room where it writes (df -h, df -i, quota), or write elsewhere",
     Code.FILES_EXHAUSTED: lambda c: _raise(
         c, "raise the limit on open files (`ulimit -n`)", "let it close files that it does not need"
     ),
@@ -1400,9 +1412,15 @@ ADVICE: dict[Code, Words] = {
     Code.PREEMPTED: """somebody sent it SIGTERM, perhaps a scheduler that needs the machine; with
         `restart` in the spec, the restart is not counted if the task had lived for 60 s or reported
         a step through DISTRUN_NOTIFY""",
-    Code.CRASHED: lambda c: _FAULTS.get(
-        c.signal or (c.status or 0) - 128,
-        "a fault in native code: of a library, its build, or the driver; see its last lines",
+    Code.CRASHED: lambda c: (
+        "the program ends itself so: see in its last lines why"
+        if _FATAL_OF_PYTHON.search(c.text)
+        else _FAULTS.get(
+            int(signal.SIGILL)
+            if "was compiled to use" in c.text
+            else c.signal or (c.status or 0) - 128,
+            "a fault in native code: of a library, its build, or the driver; see its last lines",
+        )
     ),
     Code.SHELL_FAILED: "check `program` in the spec, and the commands in the script",
     Code.EXITED_BY_ITSELF: "see what it printed last: {logs} -t {task}",
