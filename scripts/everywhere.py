@@ -49,11 +49,20 @@ SELECTED = (
 """The tests of what a user, a shell or a path changes: a minute."""
 SAME_EVERYWHERE = (
     "tests/unit/test_architecture.py",
+    "tests/unit/test_bad_spares.py",
+    "tests/unit/test_hostile_host.py",
+    "tests/unit/test_quiet_jobs.py",
     "tests/unit/test_spec_generated.py",
     "tests/unit/test_style.py",
+    "tests/unit/test_suggestions.py",
+    "tests/unit/test_verdict_corpus.py",
+    "tests/process/test_api.py::test_the_page_is_true",
+    "tests/process/test_help.py::test_the_examples_work",
+    "tests/process/test_help.py::test_who_does_what_is_suggested_succeeds",
     "tests/process/test_report_in_a_browser.py",
 )
-"""The tests of what neither a Python nor a user changes: `make test` has them."""
+"""The tests of what neither a Python nor a user changes: `make test` has them. They are pure, of
+code, of pages or of a browser."""
 ENVIRONMENTS = {
     "walk": "the shell as it is, without tests",
     "plain": "the shell as it is",
@@ -105,7 +114,8 @@ class Cell(NamedTuple):
 
     @property
     def tests(self) -> tuple[str, ...]:
-        everything = ("tests/unit", "tests/process", *(f"--ignore={e}" for e in SAME_EVERYWHERE))
+        same = (f"--{'deselect' if '::' in e else 'ignore'}={e}" for e in SAME_EVERYWHERE)
+        everything = ("tests/unit", "tests/process", *same)
         return {"walk": (), "plain": everything}.get(self.environment, SELECTED)
 
 

@@ -9,6 +9,7 @@ A consequence: orphans that end during a test stay zombies until it is over, so 
 
 import contextlib
 import ctypes
+import gc
 import os
 import pkgutil
 import shutil
@@ -197,6 +198,16 @@ def pytest_terminal_summary(terminalreporter: Any) -> Generator[None]:
     line = left_out(report.longrepr[2] for report in terminalreporter.getreports("skipped"))
     if line is not None:
         terminalreporter.write_line(line)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Search for no garbage among tests: they stay to the end, and there are thousands."""
+    gc.disable()
+    found: Any = yield
+    gc.freeze()
+    gc.enable()
+    return found
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -98,23 +98,24 @@ def test_the_user_is_told(
 
 
 TUTORIAL = Path(__file__).parent / "plain" / "tutorial.py"
-KEYS = "strategy: multi_worker_mirrored\ncluster: {worker: 2}"
+KEYS = "strategy: multi_worker_mirrored"
 
 
 @pytest.fixture
 def launch(distrun: Distrun, preloaded: PreloadedPython) -> Callable[..., Any]:
-    """Launch the tutorial's script, with more keys for it."""
+    """Launch the tutorial's script by so many workers, with more keys for it."""
 
-    def run(more: str = "") -> Any:
+    def run(workers: int, more: str = "") -> Any:
         program = f"{{script: {TUTORIAL}, python: {preloaded.interpreter}{more}}}"
-        (distrun.cwd / "job.yaml").write_text(f"{KEYS}\nprogram: {program}\n")
+        cluster = f"cluster: {{worker: {workers}}}"
+        (distrun.cwd / "job.yaml").write_text(f"{KEYS}\n{cluster}\nprogram: {program}\n")
         return distrun("launch", "job.yaml", timeout=200)
 
     return run
 
 
 def test_the_published_multi_worker_tutorial_with_keras_2(launch: Callable[..., Any]) -> None:
-    done = launch(", keras: 2")
+    done = launch(2, ", keras: 2")
     assert done.returncode == 0, done.stdout + done.stderr
     for worker in ("worker:0", "worker:1"):
         assert f"{worker} | Epoch: 0 loss is a number: True" in done.stdout
@@ -125,7 +126,7 @@ def test_the_published_multi_worker_tutorial_with_keras_2(launch: Callable[..., 
 def test_the_advice_on_the_tutorial_with_keras_3_is_the_key(
     distrun: Distrun, launch: Callable[..., Any]
 ) -> None:
-    done = launch()
+    done = launch(1)
     assert done.returncode == 1
     assert "Epoch: 0 loss is a number: True" in done.stdout
     warning = next(line for line in done.stderr.splitlines() if "warning" in line)

@@ -15,7 +15,7 @@ PodSpec = Callable[..., Path]
 """Writes a spec of `workers` in pods that run a shell script; more keys as keywords."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # of a folder that is none: to the end of the session
 def kubernetes(kept_processes: set[int]) -> Iterator[clusters.Cluster]:
     why_not = clusters.why_not()
     if why_not is not None:

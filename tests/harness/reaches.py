@@ -115,7 +115,7 @@ def in_kubernetes(distrun: Distrun, pod_spec: PodSpec) -> dict[str, Any]:
 _CLUSTERS = {"local": (), "ssh": ("network",), "srun": ("cluster",), "kubernetes": ("kubernetes",)}
 
 
-@pytest.fixture(scope="session", params=_CLUSTERS)
+@pytest.fixture(scope="package", params=_CLUSTERS)
 def way(request: pytest.FixtureRequest) -> str:
     """The name of each way in turn, once its cluster is there, which is not the test's to end."""
     for each in _CLUSTERS[request.param]:

@@ -19,7 +19,8 @@ from harness.waiting import wait_until
 if TYPE_CHECKING:
     from harness.reaches import Reach
 
-MANY = 30_000
+MANY = 10_000
+"""Lines of twice the bytes that are read of a host at a time."""
 MEET = """\
 import json, os, socket, time
 config = json.loads(os.environ["TF_CONFIG"])

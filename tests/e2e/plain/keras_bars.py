@@ -21,6 +21,7 @@ def batches():
         yield x[start : start + 32], y[start : start + 32]
 
 
+models: dict[Any, Any] = {}
 for kind in sys.argv[1:]:
     keras: Any = importlib.import_module("tf_keras" if kind[0] == "2" else "keras")
     verbose = int(kind[2])
@@ -31,8 +32,10 @@ for kind in sys.argv[1:]:
         def on_train_batch_end(self, batch, logs=None):
             time.sleep(0.02)
 
-    model = keras.Sequential([keras.layers.Dense(1, activation="sigmoid")])
-    model.compile("sgd", "binary_crossentropy", metrics=["accuracy"])
+    if keras not in models:  # once a version: most of the time, its functions are traced
+        models[keras] = keras.Sequential([keras.layers.Dense(1, activation="sigmoid")])
+        models[keras].compile("sgd", "binary_crossentropy", metrics=["accuracy"])
+    model = models[keras]
     model.evaluate(x, y, verbose=verbose)
     model.predict(x, verbose=verbose)
     model.fit(batches(), epochs=1, verbose=verbose, callbacks=[Slow()])  # of unknown length
