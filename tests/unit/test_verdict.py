@@ -326,6 +326,24 @@ def test_of_many_hung_tasks_the_one_that_is_elsewhere_is_named_and_quoted_first(
     assert [each.task for each in verdict.evidence][:2] == ["worker:5", "worker:0"]
 
 
+def test_tasks_that_called_it_from_elsewhere_are_at_the_same_place() -> None:
+    """The first worker waits for all others, by another call; an evaluator always waits."""
+    job = play(["mwm worker:5 evaluator | stall=9"])
+    places = [
+        (("worker:0",), "recv, t.py:7"),
+        (("evaluator:0",), "sleep, eval.py:3"),
+        (("worker:4",), "load, data.py:2"),
+        (("worker:1", "worker:2", "worker:3"), "recv, t.py:7"),
+    ]
+    stood = tuple(Place(tasks=tasks, place=place) for tasks, place in places)
+    job(events.TimedOut, timer=STALL, places=stood)
+    for index in range(5):
+        job.gone(f"worker:{index}", None, 6)
+    (verdict,) = verdicts(job)
+    said = "; unlike the others, worker:4 was at load, data.py:2"
+    assert cause_text(verdict.cause).endswith(said)
+
+
 def test_all_hosts_that_were_lost_are_named() -> None:
     (verdict,) = verdicts(play(["mwm worker:2 | worker:1@h2", "lost h2", "lost localhost"]))
     assert verdict_words(verdict) == "host_lost nobody"

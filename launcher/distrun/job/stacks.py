@@ -179,10 +179,14 @@ def odd_one(found: Sequence[Place]) -> Place | None:
 
     Evaluators do not count: they wait at places of their own.
     """
-    training = [each for each in found if not each.tasks[0].startswith(_EVALUATOR)]
-    if len(training) < 2 or len(training[0].tasks) >= len(training[1].tasks):
-        return None
-    return training[0]
+    joined: dict[str, list[str]] = {}
+    for each in found:
+        training = [task for task in each.tasks if not task.startswith(_EVALUATOR)]
+        joined.setdefault(each.place, []).extend(training)
+    places = [Place(tasks=tuple(names), place=place) for place, names in joined.items() if names]
+    ranked = sorted(places, key=lambda each: len(each.tasks))
+    is_clear = len(ranked) > 1 and len(ranked[0].tasks) < len(ranked[1].tasks)
+    return ranked[0] if is_clear else None
 
 
 def fold(processes: list[ProcessStacks]) -> list[Entry]:

@@ -484,8 +484,8 @@ class _Analysis:
         groups: dict[str, list[str]] = {}
         for name, log in logs.items():
             groups.setdefault(log.interrupted_in, []).append(name)
-        found = [Place(tasks=tuple(names), place=place) for place, names in groups.items() if place]
-        places = seen or sorted(found, key=lambda each: len(each.tasks))
+        named = [Place(tasks=tuple(names), place=place) for place, names in groups.items() if place]
+        places = seen or named
         odd = odd_one(places)
         if cause.tasks:
             busy = (each.place for each in places if each.tasks == cause.tasks)
