@@ -10,6 +10,7 @@ import contextlib
 import functools
 import json
 import math
+import numbers
 import os
 import signal as signals
 import socket
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -292,7 +293,7 @@ class Job:
         """
         from distrun.job.control import wait_for_final_state
 
-        _require(timeout is None or not math.isnan(timeout), "timeout", timeout)
+        _require_number("timeout", timeout, -math.inf)
         wait_for_final_state(self._existing(), timeout)
         status = self.status()
         if check and not status.succeeded:
@@ -355,8 +356,8 @@ class Job:
         from distrun.job.control import SupervisorWatch
         from distrun.logs import View, merged
 
-        _require(lines is None or lines >= 0, "lines", lines)
-        _require(since is None or since >= 0, "since", since)
+        _require_number("lines", lines)
+        _require_number("since", since)
         folder = self._existing()
         after = None if since is None else time.time() - since
         with contextlib.ExitStack() as stack:
@@ -391,9 +392,11 @@ class Job:
         from distrun.job.stop_order import StopOrder
         from distrun.job.stopping import StoppedJob
 
-        _require(grace is None or 0 <= grace < math.inf, "grace", grace)
+        _require_number("grace", grace)
+        _require(grace != math.inf, "grace", grace)
         _require(signal in signals.valid_signals(), "signal", signal)
-        order = StopOrder(command="Job.kill()", signal=int(signal), grace=grace)
+        seconds = None if grace is None else float(grace)
+        order = StopOrder(command="Job.kill()", signal=int(signal), grace=seconds)
         errors: list[DistrunError] = []
         stop = StoppedJob(self._existing(), order, on_error=errors.append)
         stop.ask()
@@ -431,7 +434,8 @@ def load(
 
     words = _words("args", args)
     _require(not isinstance(overrides, str), "overrides", overrides)
-    _require(spec != "", "spec", spec)
+    _require(spec != "" and isinstance(spec, (str, os.PathLike, Mapping)), "spec", spec)
+    _require(name is None or isinstance(name, str), "name", name)
     if isinstance(spec, Mapping):
         read = loader.load_mapping(spec, overrides=overrides, extra_args=words, name=name)
     else:
@@ -485,9 +489,11 @@ def run(  # noqa: PLR0913 - all but two are optional, by name
     """
     from distrun.job import run_spec
 
-    for what, number in (("workers", workers), ("ps", ps)):
-        _require(number is None or number >= 1, what, number)
+    _require(isinstance(program, (str, os.PathLike)), "program", program)
+    _require_number("workers", workers, 1)
+    _require_number("ps", ps, 1)
     _require(not isinstance(hosts, str), "hosts", hosts)
+    _require(isinstance(env or {}, Mapping), "env", env)
     variables = (env or {}).items()
     _require(not any("=" in name or value is None for name, value in variables), "env", env)
     options = run_spec.RunOptions(
@@ -561,6 +567,7 @@ def job(name: str | None = None) -> Job:
     """
     from distrun.job.folder import JobStore
 
+    _require(name is None or isinstance(name, str), "name", name)
     return Job(JobStore.default().find(name))
 
 
@@ -602,9 +609,16 @@ def _require(condition: bool, name: str, value: object) -> None:
         raise UsageError(f"{name} cannot be {value!r}")
 
 
+def _require_number(name: str, value: object, least: float = 0) -> None:
+    """Raise UsageError if it is neither None nor a number, or less than `least`."""
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    _require(value is None or (is_number and value >= least), name, value)  # type: ignore[operator]
+
+
 def _words(name: str, words: Sequence[object]) -> tuple[str, ...]:
     """Return words as text. A text in place of them would become a word for each character."""
-    _require(not isinstance(words, str) and all(each is not None for each in words), name, words)
+    _require(isinstance(words, Iterable) and not isinstance(words, str), name, words)
+    _require(all(each is not None for each in words), name, words)
     return tuple(map(str, words))
 
 

@@ -230,6 +230,15 @@ def test_errors(distrun: Distrun, tmp_path: Path) -> None:
         lambda: package.run("train.py", ["--dir", None]),  # type: ignore[list-item]
         lambda: job.kill(signal=65),
         lambda: job.kill(grace=math.inf),
+        lambda: job.kill(grace="10s"),  # type: ignore[arg-type]
+        lambda: job.kill(grace=True),
+        lambda: job.wait("5m"),  # type: ignore[arg-type]
+        lambda: job.tail("worker:0"),  # type: ignore[arg-type]
+        lambda: package.job(3),  # type: ignore[arg-type]
+        lambda: package.load(None),  # type: ignore[arg-type]
+        lambda: package.load(distrun.write_spec("true"), args=3),  # type: ignore[arg-type]
+        lambda: package.run("train.py", workers="2"),  # type: ignore[arg-type]
+        lambda: package.run("train.py", env=["A=1"]),  # type: ignore[arg-type]
     ]
     for call in wrong:
         with pytest.raises(errors.UsageError, match="cannot be"):

@@ -4,6 +4,7 @@ import copy
 import json
 import os
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -95,12 +96,22 @@ def test_a_record_that_is_cut_to_nothing_is_told_by_all_commands(distrun: Distru
         cut(fault)
         job = distrun.status()
         assert (job["state"], job["record_fault"], job["resume_command"]) == ("lost", fault, None)
+        page = distrun.asked("report", "-o", "-")
+        assert "hello" in page
+        assert not re.search("on 0 hosts|lasted|no tasks yet|Nothing was printed", page)
     record.write_bytes(end)
     shown = distrun.asked("status")
     assert "its record is damaged: the beginning is missing" in shown
     assert " d " not in shown.splitlines()[0], "the job did not take days"
     output = distrun("logs", "--raw")
     assert (output.returncode, output.stdout) == (0, "hello\n")
+    record.unlink()
+    assert re.search(r"record_damaged +unknown ", distrun.asked("ps", "-a"))
+    other = distrun.detached("true", workers=1)
+    distrun("wait", other)
+    compared = json.loads(distrun.asked("compare", job_id, other, "--json"))["jobs"]
+    known = [(each["task_count"], each["restarts"], each["host_count"]) for each in compared]
+    assert known == [(None, None, None), (1, 0, 1)]
 
 
 CASES = 20

@@ -221,6 +221,9 @@ def test_keys_kinds_and_exit_codes_are_explained(distrun: Distrun) -> None:
     assert keys["timeouts.stall"].help in explained(distrun, "timeouts")
 
     assert set(kinds()) == {kind.value for kind in Kind}
+    for other, kind in {"SIGSEGV": "crash", "address already in use": "port_taken"}.items():
+        assert explained(distrun, other) == explained(distrun, kind)
+    assert explained(distrun, "straggler").startswith(explained(distrun, "waited_for"))
     both = explained(distrun, "oom")
     assert both.startswith(explained(distrun, "host_memory"))
     assert "\ngpu_memory: " in both

@@ -170,3 +170,17 @@ def check_that_a_served_page_renews_itself_and_keeps_what_is_open(
         server.shutdown()
     words = "return document.getElementById('connection').innerText"
     wait_until(lambda: "has ended" in run(chromium, words))
+    asked: list[float] = []
+
+    def make(_: object, seconds: float) -> str:
+        asked.append(seconds)
+        return "<p>another program</p>"
+
+    live = LivePage(job, make=make, take_stacks=str, may_stop=False)
+    with PageServer(live, server.server_port) as other:
+        other.token = server.token
+        threading.Thread(target=other.serve_forever, args=(0.05,), daemon=True).start()
+        wait_until(lambda: len(asked) > 1)
+        assert "succeeded in" in run(chromium, told), "the last page stays"
+        assert "has ended" in run(chromium, words)
+        other.shutdown()

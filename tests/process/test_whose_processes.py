@@ -352,7 +352,8 @@ def test_a_request_that_a_supervisor_does_not_understand_is_answered_and_shown(
     task = distrun.lose(lost)
     waited = distrun.told(70, "wait", lost)
     assert f"its tasks still run; to end them: distrun kill {lost}" in waited
-    for request in ({"type": "Watch", "version": 999}, {"type": "NoSuchKind"}):
+    odd = {"type": "TakeStacks", "program": 7, "tasks": [], "native": False, "seconds": 0}
+    for request in ({"type": "Watch", "version": 999}, {"type": "NoSuchKind"}, odd):
         answer = answer_to(distrun, runs, request)
         assert (answer["type"], answer["exit_code"]) == ("Refused", 69)
         assert ("request_version_differs" in str(answer)) is ("version" in request)

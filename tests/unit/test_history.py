@@ -3,13 +3,17 @@
 import itertools
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from distrun.agent.tasks.usage import UsageSampler
 from distrun.frozen import replace
 from distrun.job import history
 from distrun.job.folder import JobFolder
 from distrun.job.history import MOST_SAMPLES, HistoryLog, Sample
+from harness.loops import SimulatedLoop
 
 FIRST = Sample(
     at=1000.0, attempt=0, cpu_seconds=0.5, memory_bytes=1 << 20, peak_memory_bytes=1 << 21,
@@ -77,3 +81,16 @@ def test_what_is_no_file_is_not_written_or_waited_for(folder: JobFolder, tmp_pat
 def test_only_finite_numbers_are_kept_of_progress() -> None:
     values = {"STEP": "12", "LOSS": "1.5e-3", "A": "nan", "B": "inf", "C": "1_0", "D": "", "E": "x"}
     assert history.numbers(values) == {"STEP": 12.0, "LOSS": 0.0015}
+
+
+def test_a_task_that_reports_and_uses_no_time_is_sampled_each_time() -> None:
+    """Else its steps would seem to stand, and then to be made at once."""
+    loop, found = SimulatedLoop(), list[Any]()
+    task: Any = SimpleNamespace(name="worker:0", attempt=0, pid=0, is_running=True, members=list)
+    task.progress = {}
+    UsageSampler(loop, found.append).start(task)
+    for step in range(1, 6):
+        task.progress["STEP"] = str(step)
+        loop.call_next()
+    loop.run(60)
+    assert [each.progress["STEP"] for each in found] == ["1", "2", "3", "4", "5"]

@@ -26,9 +26,14 @@ _OTHER_NAMES = {
     "oom": ("host_memory", "gpu_memory"),
     "nan": ("not_finite",),
     "hang": ("stalled",),
+    "hung": ("stalled",),
+    "deadlock": ("stalled",),
     "segfault": ("crash",),
+    "sigkill": ("killed", "host_memory"),
+    "straggler": ("waited_for", "behind"),
 }
-"""What people call kinds of verdicts."""
+"""What people call kinds of verdicts, and advice."""
+_QUOTE = re.compile("`[^`]*`|[A-Z]{3,}")
 _EXIT_CODE = re.compile("[0-9]{1,9}")
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 
@@ -60,17 +65,41 @@ def command(topic: str | None) -> int:
         _print_overview()
     elif _EXIT_CODE.fullmatch(topic) and int(topic) <= _LAST_CODE:
         console.print_text(f"exit code {int(topic)}: {_code_text(int(topic))}", indent=_INDENT)
-    elif (name := topic.lower()) in _kinds() or name in _OTHER_NAMES:
-        for kind in _OTHER_NAMES.get(name, (name,)):
-            console.print_text(f"{kind}: a kind of verdict, see docs/failures-reference.md")
-            _print_rows(dict(zip(("looks", "advice"), _kinds()[kind], strict=True)))
-    elif name in explained():
-        console.print_text(f"{name}: why a job is slow, see docs/performance.md")
-        _print_rows(dict(zip(("looks", "advice"), explained()[name], strict=True)))
-    else:
-        for path in _paths(topic):
+    elif found := _named(topic.lower()):
+        _print_descriptions(found)
+    elif paths := _paths(topic):
+        for path in paths:
             _print_key(path, _spec_keys()[path])
+    elif found := _described(topic):
+        _print_descriptions(found)
+    else:
+        near = " or ".join(_near(topic, _topics()))
+        hint = f"did you mean {near}?" if near else "`distrun explain` lists what there is"
+        raise UsageError(f"there is nothing to explain about {quoted(topic)}", hint=hint)
     return 0
+
+
+def _named(name: str) -> list[str]:
+    """The kinds and the advice with this name."""
+    return [*_OTHER_NAMES.get(name, ())] or [name] * (name in _kinds() or name in explained())
+
+
+def _described(topic: str) -> list[str]:
+    """The kinds whose description quotes this signal, exception or message."""
+    word = re.compile(rf"(?<!\w){re.escape(topic)}(?!\w)", re.IGNORECASE)
+    quotes = {kind: " ".join(_QUOTE.findall(looks)) for kind, (looks, _) in _kinds().items()}
+    return [kind for kind, quoted in quotes.items() if word.search(quoted)]
+
+
+def _print_descriptions(names: list[str]) -> None:
+    for name in names:
+        is_kind = name in _kinds()
+        page = "a kind of verdict, see docs/failures-reference.md"
+        console.print_text(
+            f"{name}: {page if is_kind else 'why a job is slow, see docs/performance.md'}"
+        )
+        texts = _kinds()[name] if is_kind else explained()[name]
+        _print_rows(dict(zip(("looks", "advice"), texts, strict=True)))
 
 
 def _kinds() -> dict[str, tuple[str, str]]:
@@ -86,20 +115,11 @@ def _spec_keys() -> dict[str, Key]:
 
 
 def _paths(topic: str) -> list[str]:
-    """The paths of the keys that are meant: by a path, or by the last name of it.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The paths of the keys that are meant: by a path, or by the last name of it."""
     keys = _spec_keys()
     wanted = _without_places(topic)
     found = [path for path in keys if _without_places(path) == wanted]
-    found = found or [path for path in keys if path.rpartition(".")[2] == topic]
-    if found:
-        return found
-    near = " or ".join(_near(topic, _topics()))
-    hint = f"did you mean {near}?" if near else "`distrun explain` lists what there is"
-    raise UsageError(f"there is nothing to explain about {quoted(topic)}", hint=hint)
+    return found or [path for path in keys if path.rpartition(".")[2] == topic]
 
 
 def _without_places(path: str) -> str:

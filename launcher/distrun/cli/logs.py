@@ -241,12 +241,10 @@ def _write(blocks: Iterable[bytes]) -> None:
 
 def _tasks_by_files(folder: JobFolder) -> list[str]:
     """Return the tasks that have logs, for a record that has lost the plan; say so."""
-    from distrun.job.folder import task_of_log
-
-    logs = sorted(file.name for file in folder.logs.glob("*-*.log"))
-    if logs:
+    tasks = folder.logged_tasks()
+    if tasks:
         console.print_message(
             f"the record of job {folder.job_id} is damaged: it does not name the tasks; "
             f"this is the output in {folder.logs}"
         )
-    return [task_of_log(log) for log in logs]
+    return tasks

@@ -105,7 +105,7 @@ def _print_table(rows: list[dict[str, Any]], last: list[Mapping[str, str]]) -> N
 def _cells(row: dict[str, Any], last: Mapping[str, str]) -> dict[str, Any]:
     from distrun.words.table import styled
 
-    tasks, code = row["task_count"], row["exit_code"]
+    code = row["exit_code"]
     return {
         "JOB": row["job_id"],
         "STATE": styled(row["state"]),
@@ -114,13 +114,20 @@ def _cells(row: dict[str, Any], last: Mapping[str, str]) -> dict[str, Any]:
         "LEFT": "" if row["seconds_left"] is None else format_duration(row["seconds_left"]),
         "LAST": " ".join(progress_words(last)),
         "SEEN": "" if row["progress_at"] is None else age_text(row["progress_at"]),
-        "TASKS": f"{row['running_task_count']}/{tasks}" if row["running"] else str(tasks),
+        "TASKS": _tasks(row),
         "STRATEGY": row["strategy"],
         "STARTED": format_time(row["created_at"]) if row["created_at"] else "",
         "TIME": _elapsed(row),
         "CPU": _used(row, "cpu_seconds", format_duration),
         "MEM": _used(row, "peak_memory_bytes", format_bytes),
     }
+
+
+def _tasks(row: dict[str, Any]) -> str:
+    if row["record_fault"] is not None and not row["task_count"]:
+        return "unknown"
+    running = f"{row['running_task_count']}/" if row["running"] else ""
+    return f"{running}{row['task_count']}"
 
 
 def _used(row: dict[str, Any], name: str, form: Callable[[float], str]) -> str:

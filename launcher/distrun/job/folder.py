@@ -256,6 +256,10 @@ class JobFolder:
             return state
         return replace(state, created_at=self.created_ns / 1e9)  # the record lost its beginning
 
+    def logged_tasks(self) -> list[str]:
+        """Return the tasks that have logs, for a record that has lost the plan."""
+        return [task_of_log(each) for each in sorted(log.name for log in self.logs.glob("*-*.log"))]
+
     def record_fault(self) -> str | None:
         """Say why the record does not show the job; None if it does, or is just being begun."""
         fault = record.beginning_fault(str(self.events_file))

@@ -224,15 +224,16 @@
 
   async function refresh() {
     const connection = document.getElementById("connection");
-    let problem = "";
+    let problem = "distrun report --serve has ended, or cannot be reached: this is the last it has sent";
     try {
       const response = await fetch("", { cache: "no-store" });
       const text = await response.text();
-      if (response.ok) renewAll(new DOMParser().parseFromString(text, "text/html"));
-      else problem = text;
-    } catch {
-      problem = "distrun report --serve has ended, or cannot be reached: this is the last it has sent";
-    }
+      const made = new DOMParser().parseFromString(text, "text/html");
+      if (response.ok && "refresh" in made.body.dataset) { // else another server has the port now
+        renewAll(made);
+        problem = "";
+      } else if (response.status === 503) problem = text;
+    } catch { /* there is no server */ }
     connection.textContent = problem;
     connection.hidden = !problem;
     setTimeout(wait, 1000 * document.body.dataset.refresh);

@@ -87,13 +87,13 @@ class Report:
         self.phase = self.job.phase if about is None else about.phase
         self.versions = versions() if about is None else about.versions
         self.history = self.job.history
+        self.all_tasks = self._all_tasks()
         until = self.job.state.ended_at or self._last_known()
         self.spans = self.job.spans(until)
         # With what their present attempts have used, too.
         tasks_now = [replace(task.state, used=task.used) for task in self.job.tasks]
         self.outliers = outliers(tasks_now, self.spans, self.history)
         self.axis = self._time_axis(until)
-        self.all_tasks = self._all_tasks()
         self.tasks = [each for each in self.all_tasks if each in tasks] or self._most_important()
         self.samples = (samples or history.HistoryReader(folder)).read(self.tasks)
         self.bars = [span for span in self.spans if span.task in set(self.tasks)]
@@ -113,9 +113,7 @@ class Report:
             return self.made_at
         times = [event.at for event in self.history[-50:]]
         times += [
-            sample.at
-            for task in self.job.state.tasks
-            for sample in history.last(self.folder, task, 1)
+            sample.at for task in self.all_tasks for sample in history.last(self.folder, task, 1)
         ]
         return min(max(times, default=self.made_at), self.made_at)
 
@@ -129,7 +127,8 @@ class Report:
         """Return the tasks of all plans: those of the last one first."""
         plans = [event for event in self.history if isinstance(event, events.JobPlanned)]
         former = [task.name for plan in plans for task in plan.tasks]
-        return list(dict.fromkeys([*self.job.state.tasks, *former]))
+        named = list(dict.fromkeys([*self.job.state.tasks, *former]))
+        return named or self.folder.logged_tasks()
 
     def _most_important(self) -> list[str]:
         """Return the tasks to draw, in their order: outliers and failed ones, then the first."""
@@ -161,7 +160,7 @@ class Report:
             ("began", format_time(state.created_at)),
             ("lasted", format_duration(end - state.created_at)),
             ("tasks", f"{len(state.tasks)} on {format_count(len(job.hosts_in_use), 'host')}"),
-        ]
+        ][: 1 if job.record_fault is not None and not state.tasks else None]
         if job.restarts or state.resumed_at:
             resumed = f", resumed {format_count(len(state.resumed_at), 'time')}"
             found.append(("restarts", f"{job.restarts}{resumed if state.resumed_at else ''}"))

@@ -95,7 +95,6 @@ class PageServer(ThreadingHTTPServer):
     """
 
     daemon_threads = True
-    allow_reuse_address = False
 
     def __init__(self, live: LivePage, port: int) -> None:
         self.live = live
@@ -123,23 +122,22 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "distrun", ""
 
     def do_GET(self) -> None:
-        self._answer(self.server.live.page if self._place() == "" else None, "text/html")
+        self._answer(self.server.live.page if self._place() in ("", "/") else None, "text/html")
 
     def do_POST(self) -> None:
-        name = self._place()
+        name = (self._place() or "").removeprefix("/")
         live = self.server.live
         # A browser says with each POST which site it is from.
         if self.headers.get("Origin") != f"http://{self.headers.get('Host')}":
             self._send(HTTPStatus.FORBIDDEN, "refused: another site has sent this request")
         else:
-            known = name is not None and name in live.actions
-            self._answer((lambda: live.act(name or "")) if known else None, "text/plain")
+            self._answer((lambda: live.act(name)) if name in live.actions else None, "text/plain")
 
     def _place(self) -> str | None:
         """Return the part of the path that follows the token; None: the token is wrong."""
         token, slash, place = self.path.partition("?")[0][1:].partition("/")
         is_right = hmac.compare_digest(token.encode(), self.server.token.encode())
-        return place if is_right and slash else None
+        return slash + place if is_right else None
 
     def _answer(self, make: Callable[[], str] | None, kind: str) -> None:
         host = self.headers.get("Host", "")
@@ -148,18 +146,24 @@ class _Handler(BaseHTTPRequestHandler):
         if host not in _NAMES:  # a site whose name was made to lead here
             self._send(HTTPStatus.FORBIDDEN, "refused: it is for localhost only")
         elif make is None:
-            self._send(HTTPStatus.NOT_FOUND, "not found: `distrun report` has printed the address")
+            words = "not found: open the address that `distrun report --serve` has printed last"
+            self._send(HTTPStatus.NOT_FOUND, words)
+        elif self._place() == "":  # what the page asks for is below its address
+            self._send(HTTPStatus.FOUND, "", location=f"/{self.server.token}/")
         else:
             try:
                 self._send(HTTPStatus.OK, make(), kind)
             except (DistrunError, OSError) as error:
                 self._send(HTTPStatus.SERVICE_UNAVAILABLE, error_words(error))
 
-    def _send(self, status: HTTPStatus, text: str, kind: str = "text/plain") -> None:
+    def _send(
+        self, status: HTTPStatus, text: str, kind: str = "text/plain", location: str | None = None
+    ) -> None:
         content = text.encode()
+        headers = _HEADERS if location is None else {**_HEADERS, "Location": location}
         with contextlib.suppress(OSError):  # the browser has gone
             self.send_response(status)
-            for name, value in _HEADERS.items():
+            for name, value in headers.items():
                 self.send_header(name, value)
             self.send_header("Content-Type", f"{kind}; charset=utf-8")
             self.send_header("Content-Length", str(len(content)))

@@ -32,6 +32,8 @@ MAX_NODES = 50_000
 OF_PROGRAM = "the spec"
 """The name of a spec that a program has made."""
 
+_CLOSED = re.compile("flow|quoted")
+"""In what libyaml says of brackets and quotes, which need an end."""
 _WIDEST = 72
 """Characters of a line that are shown."""
 
@@ -115,7 +117,11 @@ def parse(text: str, file: str, problems: Problems, *, whole: Mark | None = None
         return None
     except yaml.MarkedYAMLError as error:
         place = error.problem_mark or error.context_mark
-        context = f"{error.context}, " if error.context else ""
+        context, begin = f"{error.context}, " if error.context else "", error.context_mark
+        if begin and place and begin.line < place.line and _CLOSED.search(context):
+            context = context.replace(",", f" that begins in line {begin.line + 1},")
+            if not "".join(text.split("\n")[place.line :]).strip():
+                place = begin  # the end of the file shows nothing
         hint = _syntax_hint(text, place) if place else ""
         problems.add(composer.mark(place), f"not valid YAML: {context}{error.problem}", hint)
     except (yaml.YAMLError, ValueError, OverflowError) as error:
@@ -134,7 +140,9 @@ def _syntax_hint(text: str, place: Any) -> str:
     shown = printable(culprit[start : start + _WIDEST])
     before = printable(culprit[start : place.column])
     caret = "".join("  " if east_asian_width(each) in "WF" else " " for each in before)
-    return f"here:\n    {shown}\n    {caret}^" if shown else ""
+    is_reserved = culprit[place.column : place.column + 1] in tuple("@`%")
+    remedy = "put quotes around the text; " if is_reserved else ""
+    return f"{remedy}here:\n    {shown}\n    {caret}^" if shown else ""
 
 
 class _RejectedError(Exception):

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from distrun.agent import protocol
 from distrun.agent.linux import peers, syscalls
 from distrun.agent.loop import Loop
-from distrun.agent.protocol import Notice, Request
+from distrun.agent.protocol import Cause, Code, Notice, Request
 from distrun.agent.protocol.channel import Channel, ProtocolError
+from distrun.codec import from_json
 from distrun.errors import HostError
 
 _RETRY_SECONDS = 1.0
@@ -70,13 +71,13 @@ class Clients:
 
     def _on_readable(self, client: Client) -> None:
         try:
-            messages = client.receive()
+            messages = [_checked(message) for _, message in client.receive()]
         except ProtocolError as error:
             # A command of another version must not take the end of the channel for the job's.
             client.send(protocol.Refused(error.cause, HostError.exit_code))
             messages = []
             client.ended = True
-        for _, message in messages:
+        for message in messages:
             self._on_message(client, message)
         if client.ended and client in self._clients:
             self._clients.remove(client)
@@ -121,3 +122,11 @@ class Clients:
             syscalls.wait_until_ready([], [client.writer for client in pending], left)
             for client in pending:
                 client.flush()
+
+
+def _checked(message: Request) -> Request:
+    """Return a request; raises ProtocolError if a field has a value that it cannot have."""
+    try:
+        return from_json(type(message), message)
+    except ValueError as error:
+        raise ProtocolError(Cause(Code.MESSAGE_INVALID, text=str(error))) from error

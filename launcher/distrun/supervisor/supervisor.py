@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from distrun import lifecycle
 from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code, OpenJob, Report, Request
-from distrun.codec import from_json
 from distrun.errors import DistrunError, InternalError
 from distrun.job import events, held_package
 from distrun.job.folder import JobFolder
@@ -327,7 +326,7 @@ class Supervisor:
 
     def _on_client(self, client: Client, message: Request) -> None:
         if isinstance(message, protocol.StopJob):
-            self._stops.receive(from_json(protocol.StopJob, message))
+            self._stops.receive(message)
         elif isinstance(message, protocol.Detach) and client is self._launch:
             self._launch = None
         elif isinstance(message, protocol.TakeStacks):

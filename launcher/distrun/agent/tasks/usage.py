@@ -61,8 +61,8 @@ class _Record:
 class UsageSampler:
     """Reports what tasks use: every 2 s at first, and ever more rarely the older they are.
 
-    A task that has used no processor time since its last sample is not sampled in full: its
-    processes are only looked at.
+    A task that has used no processor time and reported nothing since its last sample is not sampled
+    in full: its processes are only looked at.
 
     Args:
         report: sends a report, which is kept until the supervisor has it.
@@ -114,7 +114,8 @@ class UsageSampler:
             if used is not None:
                 count, ticks, pages = count + 1, ticks + used[0], pages + used[1]
         last = record.last
-        if last is not None and record.load == (count, ticks, pages):
+        is_same = last is not None and last.progress == dict(record.task.progress)
+        if is_same and record.load == (count, ticks, pages):
             record.skipped_at = at
             return True
         if last is not None and record.skipped_at:  # the change began after that
