@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from distrun.advice.model import Symptom
+from distrun.advice.model import Advice, Symptom
 from distrun.advice.profile import Slowdown
 from distrun.advice.rules import advise, find_slowdown
 from distrun.frozen import replace
@@ -15,7 +15,7 @@ from distrun.job.folder import JobFolder
 from distrun.job.history import HistoryLog, Sample
 from distrun.job.job import Job as ReadJob
 from distrun.job.notes import job_notes
-from distrun.words.advice import slowdown_text
+from distrun.words.advice import advice_text, slowdown_text
 from harness.values import not_none
 
 from .histories import MWM, Job, running
@@ -141,3 +141,8 @@ def test_since_when_a_task_is_slower() -> None:
     assert find_slowdown([replace(each, at=e.at) for each, e in zip(odd, fast, strict=True)])
     restarted = [replace(each, attempt=1) for each in later]
     assert not_none(find_slowdown([*fast, *restarted])).before == 0
+
+
+def test_nothing_is_more_than_zero() -> None:
+    for symptom, least in ((Symptom.IDLE, "more than 0.01 of"), (Symptom.GPU_IDLE, "more than 1%")):
+        assert least in advice_text(Advice(symptom=symptom, task="", amount=0.0), "mnist")

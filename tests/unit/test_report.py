@@ -12,7 +12,9 @@ from distrun.job.folder import JobFolder
 from distrun.job.job import Job as RecordedJob
 from distrun.job.notes import job_notes
 from distrun.job.record import EventLog
+from distrun.job.status_view import headline
 from distrun.verdict.model import Kind, Verdict
+from harness.long_job import write_long_job
 
 from .histories import MWM, Job, because
 from .scenarios import play
@@ -105,3 +107,9 @@ def test_a_job_that_succeeds_after_a_resume_needs_no_advice(kind: Kind, folder: 
     job.gone("worker:0")
     job(events.JobEnded, outcome=job.outcome)
     assert "  try  " not in notes(folder, job)
+
+
+def test_the_row_of_a_job_with_a_long_name_fits_into_a_narrow_terminal(tmp_path: Path) -> None:
+    job = RecordedJob(write_long_job(tmp_path / "jobs" / f"{'a' * 30}-aaaaaa", hosts=2))
+    for columns in (120, 80, 60):
+        assert headline(job, columns).cell_len <= columns

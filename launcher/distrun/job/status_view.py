@@ -60,7 +60,7 @@ def status_html(job: Job) -> str:
 
 
 def headline(job: Job, width: int) -> Text:
-    """Return the job in one row; without its strategy if the row is too narrow."""
+    """Return the job in one row; without strategy and counts if the row is too narrow."""
     state = job.state
     end = state.ended_at or (time.time() if job.is_running else state.created_at)
     words = [state.strategy, _count_phases(job.tasks) if len(job.tasks) > 1 else ""]
@@ -70,9 +70,9 @@ def headline(job: Job, width: int) -> Text:
             (job.folder.job_id, "bold"), "  ", styled(job.phase),
             *(f"  {printable(word)}" for word in line if word),
         )
-        for line in (words, words[1:])
+        for line in (words, words[1:], words[2:])
     ]  # fmt: skip
-    return lines[0] if lines[0].cell_len <= width else lines[1]
+    return next((each for each in lines if each.cell_len <= width), lines[-1])
 
 
 def _count_phases(tasks: Sequence[TaskView]) -> str:

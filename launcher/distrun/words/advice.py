@@ -54,8 +54,8 @@ _TEXTS = {
         "its steps wait for the other tasks {amount:.0%} of the time, at {usual:.2g} steps a "
         "second: larger batches need fewer all-reduces"
     ),
-    Symptom.GPU_IDLE: "no task's GPUs are busy for more than {amount:.0%} of the time",
-    Symptom.IDLE: "no task uses more than {amount:.2f} of a core, though they take steps",
+    Symptom.GPU_IDLE: "no task's GPUs are busy for more than {shown:.0%} of the time",
+    Symptom.IDLE: "no task uses more than {shown:.2f} of a core, though they take steps",
 }
 _WITHOUT_PROFILE = (Symptom.REPLACED, Symptom.RETRACING, Symptom.SMALL_STEPS)
 """Of which a profile would say no more."""
@@ -110,6 +110,7 @@ def advice_text(advice: Advice, job: str) -> str:
     words = _TEXTS[advice.symptom].format(
         task=advice.task,
         amount=advice.amount,
+        shown=max(advice.amount, 0.01),
         usual=advice.usual,
         name=advice.name,
         of_task=f" of {advice.task}" if advice.task else "",
