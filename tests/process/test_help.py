@@ -386,4 +386,6 @@ def test_shells_complete_commands_jobs_and_tasks(
     assert zsh[:2] == ["plain", "worker\\:0"]
     fish = asked_by("fish", "distrun status da", "da")
     assert fish == f"plain,{ended}\tmulti_worker_mirrored succeeded\n"
+    (distrun.home / "jobs" / ended / "events.jsonl").unlink()
+    assert asked_by("fish", "distrun status da", "da") == f"plain,{ended}\tlost\n"
     distrun("kill")

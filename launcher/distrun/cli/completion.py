@@ -166,9 +166,12 @@ def _jobs(*, running: bool) -> Iterator[CompletionItem[Any]]:
     store = JobStore.default()
     for folder in reversed(store.running() if running else store.folders()):
         state = folder.state()
-        is_running = folder.supervisor_pid() is not None
-        phase = "running" if is_running and not state.phase.is_final else state.phase.value
-        yield CompletionItem(folder.job_id, help=f"{state.strategy} {phase}")
+        phase = state.phase.value
+        if not state.phase.is_final and folder.supervisor_pid() is not None:
+            phase = "running"
+        elif not state.phase.is_final and not folder.is_elsewhere:
+            phase = "lost"
+        yield CompletionItem(folder.job_id, help=f"{state.strategy} {phase}".strip())
 
 
 def _tasks(job: str | None) -> Iterator[CompletionItem[Any]]:
