@@ -126,6 +126,7 @@ def test_the_page_goes_where_it_is_asked_to_whatever_the_record_is(
     assert "2 more tasks are not drawn" in odd.read_text()
     for bad in (distrun.cwd / "none" / "x.html", Path("/proc/x.html")):
         assert str(bad) in distrun.told(69, "report", "-o", bad)
+    assert "no.tgz: there is no such file" in distrun.told(2, "report", "no.tgz")
     wrong = (("-o", distrun.cwd), ("nojob",), ("-t", "worker:7", "-o", "-"))
     assert [distrun("report", *words).returncode for words in wrong] == [2, 2, 2]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -76,6 +77,8 @@ def command(
     if port is not None or allow_stop:
         raise UsageError("--port and --allow-stop are only for --serve")
     if job is not None and is_bundle:
+        if not os.path.exists(job):
+            raise UsageError(f"{job}: there is no such file", hint="make one: distrun bundle JOB")
         with opened(Path(job)) as (folder, about):
             page = make_page(folder, tasks, about)
     else:
