@@ -49,6 +49,7 @@ FORMS = {
     "02:31:56: train iter: {S} loss_net: {L} loss_scale: 785.4 norm: nan": "STEP LOSS_NET",
     "Epoch {E} Val Batch {S}/100 Loss: {L}": "EPOCH LOSS",
     "Cost after iteration {S}: {L}": "STEP COST",
+    "INFO:root:Steps: {S} | LR 0.001 | Loss {L} | 2.3 it/s": "STEP LR LOSS",
     # an episode is an epoch
     "episode: {E}/1000, score: {L}, e: 0.99": "EPOCH EPOCHS SCORE",
     "Ep {E} | iter {S} | reward: {L}": "EPOCH STEP REWARD",

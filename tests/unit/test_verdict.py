@@ -43,6 +43,11 @@ LOGS = {
     "CAUGHT_ABORTED": CAUGHT + ABORTED, "OWN_RPC": OWN + FAILED_RPC,
     "THREAD": "Exception in thread Thread-1:\n" + OWN,
     "REPLACED": ("Process ForkPoolWorker-9:\n" + OWN) * 9,
+    "SPAWNED": OWN.replace(
+        "  File",
+        '  File "<string>", line 1, in <module>\n'
+        '  File "/l/multiprocessing/spawn.py", line 122, in spawn_main\n  File',
+    ),
     "STACK": DUMP.replace("Segmentation fault", "Aborted"),
 }  # fmt: skip
 SCENARIOS = """
@@ -147,6 +152,12 @@ mwm worker:2 | run=60
 timer run
 worker:0 worker:1 gone -15
 ? worker1=REPLACED -> exception worker:1
+
+# or cannot begin
+mwm worker:2 | run=60
+timer run
+worker:0 worker:1 gone -15
+? worker1=SPAWNED -> exception worker:1
 
 # nor does one that stalls
 mwm worker:2 | stall=9

@@ -33,8 +33,8 @@ _EPOCH = re.compile(
 _RATES = {"LR", "LEARNING_RATE"}
 """A table of learning rates has epochs and steps, too."""
 _STEP = re.compile(
-    rf"(?<![a-z/])(?<!per[_ ])(?:global[_ ])?(?:step|iters?|iteration|batch){_BETWEEN}"
-    rf"(?P<count>{_WHOLE})(?:\.0{{1,9}})?(?!\.?\d){_TOTAL}",
+    rf"(?<![a-z/])(?<!per[_ ])(?:global[_ ])?(?:step|iters?|iteration|batch)(?:s(?=:))?"
+    rf"{_BETWEEN}(?P<count>{_WHOLE})(?:\.0{{1,9}})?(?!\.?\d){_TOTAL}",
     _FLAGS,
 )
 _FRACTION = re.compile(r"epoch['\"]?[\s:=]{1,3}['\"]?\d{1,9}(\.\d{1,9})", _FLAGS)

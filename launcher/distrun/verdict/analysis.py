@@ -464,7 +464,8 @@ class _Analysis:
                 return child_failure(task, where)
             aside = log.raised.aside if log.raised and log.raised.is_uncaught_aside else ""
             # Without a stall, only a pool that replaces its children without end takes long by it.
-            is_aside = aside and (timer is TimerKind.STALL or "PoolWorker-" in aside)
+            of_pool = "PoolWorker-" in aside or "/spawn.py" in aside
+            is_aside = aside and (timer is TimerKind.STALL or of_pool)
             found = failure_in_log(task, log) if is_aside else None
             # Children that distrun has interrupted print a traceback, too.
             if found is not None and not found.is_echo and found.cause.code is not Code.INTERRUPTED:
