@@ -171,7 +171,7 @@ class Matrix:
         test += cell.tests
         # Else each process that runs tests would compile all of them.
         compile_all = [*test, "--collect-only"]
-        test += ["-n", "auto", "--hypothesis-profile=quick"]
+        test += ["-n", "auto"]
         walk = ["bash", "-c", WALK, "walk", str(folder / "walk"), str(python), "-m", "distrun"]
         output = ""
         for command in (walk, compile_all, test) if cell.tests else (walk,):
