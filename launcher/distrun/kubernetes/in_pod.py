@@ -108,8 +108,10 @@ def lacking_rights(kubectl: str) -> str:
     command = [kubectl, "create", "-f", "-", "-o", "jsonpath={.status.allowed} "]
     try:
         done = subprocess.run(command, input=asked, capture_output=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except OSError as error:
         return "this machine's kubectl does not run in the pod: " + str(error)
+    except subprocess.TimeoutExpired:
+        return "the pod cannot ask the API server: kubectl has not answered within a minute"
     answers = done.stdout.decode().split()
     if done.returncode or len(answers) != len(RIGHTS):
         said = done.stderr.decode("utf-8", "replace").strip()

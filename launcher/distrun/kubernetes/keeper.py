@@ -43,7 +43,7 @@ _EVENTS_SECONDS = 3.0
 """How long Kubernetes may take to create a pod before it is asked why there is none."""
 _WATCH_SECONDS = 15.0
 """How long a watch is trusted while pods are waited for: a connection may hang."""
-_MARGIN = 15.0
+_MARGIN = 5.0
 """How long before the end of the time for the start there is an answer, at most."""
 
 
@@ -92,8 +92,6 @@ class Keeper:
         self._watch: _Watch | None = None
         self._refusal: Cause | None = None
         """Why Kubernetes creates no pods, if it said so."""
-        self._unseen: Cause | None = None
-        """Why it is not known which pods there are."""
         self._failed_at = 0.0
         """When it last created no Jobs."""
 
@@ -175,11 +173,8 @@ class Keeper:
     def _fail_late(self) -> None:
         self._answer_all()
         found = self._obstacles()
-        if found:
-            cause = explained(self._kubectl, max(found, key=lambda each: each[1])[0])
-        else:
-            cause = self._unseen or self._refusal or self._why_no_pods()
-        self._fail(cause)
+        said = max(found, key=lambda each: each[1])[0] if found else self._refusal
+        self._fail(explained(self._kubectl, said) if said else self._why_no_pods())
 
     def _answer(self, request: _Request) -> bool:
         """Answer a request, if that can be done now."""
@@ -271,12 +266,9 @@ class Keeper:
             self._watch = _Watch([*command, "--watch", "--output-watch-events"])
         except (CauseError, OSError) as error:
             self._next_watch.move(self._loop.now() + _RETRY_SECONDS)
-            if isinstance(error, CauseError):
-                self._unseen = error.cause
-                if kubectl.is_refused(error.cause):
-                    self._fail(error.cause)
+            if isinstance(error, CauseError) and kubectl.is_refused(error.cause):
+                self._fail(error.cause)
             return
-        self._unseen = None
         self._pods = {pods.name_of(each): each for each in listed}
         for each in listed:
             job = each["metadata"].get("labels", {}).get("job-name", "")
@@ -371,7 +363,8 @@ _UNTOLD = "it does not say why"
 def why_no_pods(words: list[str], name: str) -> Cause:
     """Return what Kubernetes says of a Job that has no pods. `words`: those of kubectl."""
     with contextlib.suppress(CauseError, ValueError):
-        job = json.loads(kubectl.run([*words, "get", "job", name, "-o", "json"]))
+        command = [*words, "get", "job", name, "-o", "json"]
+        job = json.loads(kubectl.run(command, seconds=kubectl.READ_SECONDS))
         if job["spec"].get("suspend"):
             return Cause(Code.POD_QUEUED, name=name)
     try:

@@ -154,18 +154,15 @@ def _wait_for_pod(batch: BatchJob, seconds: float | None, say: Callable[[str], N
             return
         causes = [pods.obstacle(each) for each in found]
         cause = next((each for each, is_final in causes if is_final), None)
+        words = batch_job.words(batch)
         if cause is None and due is not None and time.monotonic() > due:
-            words = batch_job.words(batch)
-            cause = (
-                keeper.explained(words, causes[0][0])
-                if causes
-                else keeper.why_no_pods(words, batch.id)
-            )
+            why = causes[0][0] if causes else keeper.why_no_pods(words, batch.id)
+            cause = keeper.explained(words, why)
         if cause is not None:
             raise SchedulerError(cause=cause)
         if time.monotonic() > told:
             told = float("inf")
-            why = causes[0][0] if causes else keeper.why_no_pods(batch_job.words(batch), batch.id)
+            why = causes[0][0] if causes else keeper.why_no_pods(words, batch.id)
             say(f"waiting for the pod of its supervisor: {cause_text(why)}")
         time.sleep(_POLL_SECONDS)
 
@@ -202,7 +199,11 @@ def _fill(folder: JobFolder, spec: Spec, batch: BatchJob, files: Manifest | None
 def _hint(words: str) -> str | None:
     if "service account" in words:
         return "its rights are in docs/kubernetes.md; its name is kubernetes.service_account"
-    return "docs/kubernetes.md has a Role with all rights" if "cannot " in words else None
+    if "not answered" in words:
+        return (
+            "docs/kubernetes.md has the network policies that it needs; or it has too little memory"
+        )
+    return "docs/kubernetes.md has a Role with all rights" if " resource " in words else None
 
 
 def _write(archive: tarfile.TarFile, folder: JobFolder, spec: Spec, files: Manifest | None) -> None:

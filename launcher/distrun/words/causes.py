@@ -269,20 +269,16 @@ _ON_REFUSALS = {
     "calling webhook": "ask the cluster's administrators: a webhook of it does not answer",
     "dial tcp|tls: |handshake|nable to connect|connection to the server|not answered": """see, by
         `kubectl cluster-info`, whether the cluster of its configuration answers""",
-    r"cannot \w+ resource": """ask for that right in the namespace: docs/kubernetes.md has a Role
-        with all of them""",
+    r"cannot \w+ resource": "ask for that right: docs/kubernetes.md has a Role with all of them",
     "is being terminated": "set another `kubernetes.namespace`, or create it again once it is gone",
     "must specify": "set `kubernetes.cpus` and `kubernetes.memory`",
-    "exceeded quota": """ask for less, or free some of the namespace's quota, which
-        `kubectl describe quota` shows""",
-    "usage per (?:Container|Pod)": """change `kubernetes.cpus` or `kubernetes.memory`:
-        `kubectl describe limitrange` shows what the namespace allows""",
+    "exceeded quota": "ask for less, or free some of what `kubectl describe quota` shows",
+    "usage per (?:Container|Pod)": "ask for what `kubectl describe limitrange` allows",
     "PodSecurity|denied the request|is invalid|validating|strict decoding|be handled": """correct
         what it names in `kubernetes`, mostly in `kubernetes.pod`""",
     "nauthorized|must be logged in": """log in to the cluster again;
         `kubectl auth can-i create jobs` shows whether it holds""",
-    "exit code 137": """`kubernetes.memory` sets what a pod may use, if the namespace's default is
-        too small""",
+    "exit code 137": "set `kubernetes.memory`: the namespace's default may be too small",
     'context "': "correct `kubernetes.context`: `kubectl config get-contexts` lists them",
     "namespaces .*not found": "correct `kubernetes.namespace`, or have the namespace created",
 }
@@ -1219,14 +1215,11 @@ ADVICE: dict[Code, Words] = {
     Code.SRUN_NOT_STARTED: "is this a host of the Slurm cluster? Check PATH",
     Code.SRUN_FAILED: "try `srun --jobid={name} --overlap -N1 -n1 -w NODE hostname`",
     Code.SRUN_TIMED_OUT: "try `srun --jobid={name} --overlap -N1 -n1 -w NODE hostname`",
-    Code.POD_NOT_CREATED: lambda c: (
-        _advice_on_kubectl(c) or "create what is missing; `kubectl get events` may tell more"
-    ),
+    Code.POD_NOT_CREATED: lambda c: _advice_on_kubectl(c) or "create what is missing",
     Code.POD_UNSCHEDULABLE: """ask for less (`kubernetes.cpus`, `memory`, `gpus`), create what is
         missing, or wait longer (`timeouts.start`)""",
     Code.POD_QUEUED: "wait longer (`timeouts.start`), or use another queue (`kubernetes.queue`)",
-    Code.POD_PENDING: """create what is missing, or wait longer (`timeouts.start`);
-        `kubectl get events` tells more""",
+    Code.POD_PENDING: "create what is missing (`kubectl get events`), or raise `timeouts.start`",
     Code.POD_IMAGE_MISSING: """check its name in `kubernetes.image` or `kubernetes.pod`, and the
         pull secret of the namespace's service account""",
     Code.POD_NOT_STARTED: "check `kubernetes.pod` and the image; it needs a python3",
