@@ -89,8 +89,6 @@ class _AttachedView(ShownJob):
     def _on_reader_gone(self) -> None:
         self._exit_code = 128 + signal.SIGPIPE
 
-    # Ctrl-C --------------------------------------------------------------------------------
-
     def on_signal(self, number: int) -> None:
         """Ask what Ctrl-C means. Any other signal, and a second one, leaves the job."""
         is_question = number == signal.SIGINT and not self._stop_requested

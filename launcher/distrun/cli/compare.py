@@ -84,6 +84,7 @@ def _write_page(runs: Sequence[Run], found: Sequence[Row], path: Path) -> None:
 
 def _figures(runs: Sequence[Run]) -> Iterator[Row]:
     """Yield the key figures in words, without those that no job has."""
+    values = [{**run.numbers, **run.numbers["metrics"]} for run in runs]
     forms: dict[str, tuple[str, Callable[[Any], str]]] = {
         "state": ("state", str),
         "cause": ("cause", str),
@@ -100,21 +101,10 @@ def _figures(runs: Sequence[Run]) -> Iterator[Row]:
         "step": ("step", _number),
         "steps_per_second": ("steps/s", _number),
         "examples_per_second": ("examples/s", _number),
-    }
-    last: dict[str, tuple[str, Callable[[Any], str]]] = {
+        **{key: (key.lower(), _number) for run in runs for key in run.numbers["metrics"]},
         "cpu_seconds": ("processor time", format_duration),
         "peak_memory_bytes": ("peak memory", format_bytes),
     }
-    yield from _rows([run.numbers for run in runs], forms)
-    metrics = [run.numbers["metrics"] for run in runs]
-    names = dict.fromkeys(key for each in metrics for key in each)
-    yield from _rows(metrics, {key: (key.lower(), _number) for key in names})
-    yield from _rows([run.numbers for run in runs], last)
-
-
-def _rows(
-    values: Sequence[dict[str, Any]], forms: dict[str, tuple[str, Callable[[Any], str]]]
-) -> Iterator[Row]:
     for key, (title, form) in forms.items():
         found = [each.get(key) for each in values]
         if any(each is not None for each in found):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -88,55 +90,83 @@ def command(context: click.Context, shell: str) -> int:
     return 0
 
 
-def complete_jobs(incomplete: str, *, running: bool) -> list[CompletionItem[Any]]:
-    """Job ids that begin with `incomplete`, the newest first. `running`: only running jobs."""
-    return _matching(_jobs(running=running), incomplete)
+def _completes(
+    items: Callable[..., Iterator[CompletionItem[Any]]],
+) -> Callable[..., list[CompletionItem[Any]]]:
+    """Keep the items that begin with `incomplete`; none after an error would disturb typing."""
+
+    @functools.wraps(items)
+    def complete(incomplete: str, **how: Any) -> list[CompletionItem[Any]]:
+        try:
+            return [each for each in items(incomplete, **how) if each.value.startswith(incomplete)]
+        except (DistrunError, OSError):
+            return []
+
+    return complete
 
 
-def complete_tasks(incomplete: str, ctx: click.Context) -> list[CompletionItem[Any]]:
+@_completes
+def complete_jobs(_: str, *, running: bool) -> Iterator[CompletionItem[Any]]:
+    """Job ids, the newest first. `running`: only running jobs."""
+    from distrun.job.folder import JobStore
+
+    store = JobStore.default()
+    for folder in reversed(store.running() if running else store.folders()):
+        state = folder.state()
+        phase = state.phase.value
+        if not state.phase.is_final and folder.supervisor_pid() is not None:
+            phase = "running"
+        elif not state.phase.is_final and not folder.is_elsewhere:
+            phase = "lost"
+        yield CompletionItem(folder.job_id, help=f"{state.strategy} {phase}".strip())
+
+
+@_completes
+def complete_tasks(_: str, ctx: click.Context) -> Iterator[CompletionItem[Any]]:
     """Task names of the job on the command line, or of the newest job."""
+    from distrun.job.folder import JobStore
+
     # If the line ends with `-t`, click has not assigned the words to parameters yet.
     job = next(iter(ctx.params.get("jobs") or ctx.args), None)
-    return _matching(_tasks(job), incomplete)
+    for name, task in JobStore.default().find(job or None).state().tasks.items():
+        yield CompletionItem(name, help=task.phase.value)
 
 
-def complete_templates(incomplete: str) -> list[CompletionItem[Any]]:
+@_completes
+def complete_templates(_: str) -> Iterator[CompletionItem[Any]]:
     """The templates of `init`, each with what it is for."""
     from distrun.spec.resources import describe, templates
 
-    found = (CompletionItem(name, help=describe(path)) for name, path in templates().items())
-    return _matching(found, incomplete)
+    for name, path in templates().items():
+        yield CompletionItem(name, help=describe(path))
 
 
-def complete_specs(incomplete: str) -> list[CompletionItem[Any]]:
+@_completes
+def complete_specs(incomplete: str) -> Iterator[CompletionItem[Any]]:
     """YAML files, and folders, which the shell completes itself."""
+    yield CompletionItem(incomplete, type="dir")
     folder, slash, begin = incomplete.rpartition("/")
-    folder += slash
-    try:
-        names = sorted(os.listdir(os.path.expanduser(folder) or "."))
-    except OSError:
-        names = []
-    found = [
-        CompletionItem(folder + name)
-        for name in names
-        if name.startswith(begin) and name.endswith((".yaml", ".yml"))
-        if begin.startswith(".") or not name.startswith(".")
-    ]
-    return [*found, CompletionItem(incomplete, type="dir")]
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        names = sorted(os.listdir(os.path.expanduser(folder + slash) or "."))
+    for name in names:
+        is_shown = begin.startswith(".") or not name.startswith(".")
+        if is_shown and name.endswith((".yaml", ".yml")):
+            yield CompletionItem(f"{folder}{slash}{name}")
 
 
-def complete_overrides(incomplete: str) -> list[CompletionItem[Any]]:
+@_completes
+def complete_overrides(incomplete: str) -> Iterator[CompletionItem[Any]]:
     """`PATH=` for the keys of the spec; after that, the values of keys that have a few only."""
     from distrun.spec.reference import reference
     from distrun.spec.scalars import Choice
 
     path, has_path, _ = incomplete.partition("=")
-    if not has_path:
-        keys = (CompletionItem(f"{name}=", help=key.help) for name, key in _settable(reference()))
-        return _matching(keys, incomplete)
-    schemas = [key.schema for name, key in _settable(reference()) if name == path]
-    values = (each for schema in schemas if isinstance(schema, Choice) for each in schema.values)
-    return _matching((CompletionItem(f"{path}={each}") for each in values), incomplete)
+    for name, key in _settable(reference()):
+        if not has_path:
+            yield CompletionItem(f"{name}=", help=key.help)
+        elif name == path and isinstance(key.schema, Choice):
+            yield from (CompletionItem(f"{path}={each}") for each in key.schema.values)
 
 
 def _settable(keys: Iterator[tuple[str, Key]]) -> Iterator[tuple[str, Key]]:
@@ -158,33 +188,3 @@ def complete_signals(incomplete: str) -> list[str]:
     prefix = "SIG" if word.startswith("S") and "SIG".startswith(word[:3]) else ""
     names = (each.name.removeprefix("SIG") for each in signal.Signals)
     return [prefix + name for name in names if (prefix + name).startswith(word)]
-
-
-def _jobs(*, running: bool) -> Iterator[CompletionItem[Any]]:
-    from distrun.job.folder import JobStore
-
-    store = JobStore.default()
-    for folder in reversed(store.running() if running else store.folders()):
-        state = folder.state()
-        phase = state.phase.value
-        if not state.phase.is_final and folder.supervisor_pid() is not None:
-            phase = "running"
-        elif not state.phase.is_final and not folder.is_elsewhere:
-            phase = "lost"
-        yield CompletionItem(folder.job_id, help=f"{state.strategy} {phase}".strip())
-
-
-def _tasks(job: str | None) -> Iterator[CompletionItem[Any]]:
-    from distrun.job.folder import JobStore
-
-    state = JobStore.default().find(job or None).state()
-    for name, task in state.tasks.items():
-        yield CompletionItem(name, help=task.phase.value)
-
-
-def _matching(items: Iterator[CompletionItem[Any]], incomplete: str) -> list[CompletionItem[Any]]:
-    """The items that begin with `incomplete`; none after an error, which would disturb typing."""
-    try:
-        return [item for item in items if item.value.startswith(incomplete)]
-    except (DistrunError, OSError):
-        return []

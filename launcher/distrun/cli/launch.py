@@ -117,13 +117,14 @@ def launch(spec: Spec, wanted: options.LaunchOptions) -> int:
     from distrun.cli.program_check import ProgramCheck, require_keras_2
     from distrun.cli.spec_warnings import find_warnings, print_success, refuse_if
     from distrun.cli.transfer_bar import read_files
+    from distrun.job.chosen_logs import check_choice
     from distrun.spec.target import find_target
     from distrun.supervisor import tensorboard
 
     strict = wanted.strict
     print_success(spec)
-    if wanted.tasks:
-        _check_tasks(spec, wanted.tasks)
+    names = [f"{each.role.value}:{index}" for each in spec.roles for index in range(each.count)]
+    check_choice([names], wanted.tasks)
     if wanted.dry_run:
         from distrun.cli.guarded_command import run_guarded
         from distrun.cli.plan_view import show_plan
@@ -148,11 +149,3 @@ def launch(spec: Spec, wanted: options.LaunchOptions) -> int:
         if not strict:
             job.check_program(check)
         return job.run()
-
-
-def _check_tasks(spec: Spec, wanted: tuple[str, ...]) -> None:
-    """Raise UsageError if the job will not have one of these tasks."""
-    from distrun.job.chosen_logs import check_choice
-
-    names = [f"{each.role.value}:{index}" for each in spec.roles for index in range(each.count)]
-    check_choice([names], wanted)

@@ -232,8 +232,6 @@ class ShownJob(Listener):
         console.print_error(unended)
         return outcome.exit_code or unended.exit_code
 
-    # What the two commands do differently ----------------------------------------------------
-
     def _left(self, state: JobState) -> int | None:
         """Return with which exit code to leave the job running; None: it is followed."""
         raise NotImplementedError

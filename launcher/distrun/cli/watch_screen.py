@@ -163,8 +163,6 @@ class WatchApp(App[int]):
         if self._follower is not None:  # its rows fit the former width
             self.action_log()
 
-    # The job -------------------------------------------------------------------------------
-
     @work(thread=True, exclusive=True, group="look")
     def _look(self) -> None:
         """Read the job, in a thread: its supervisor may take time to answer."""
@@ -259,8 +257,6 @@ class WatchApp(App[int]):
                     is_wide = cell.cell_len > table.columns[ColumnKey(each.title)].content_width
                     table.update_cell(name, each.title, cell, update_width=is_wide)
 
-    # The log -------------------------------------------------------------------------------
-
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         if event.row_key is not None and event.row_key.value != self.chosen:
             self.chosen = event.row_key.value
@@ -301,8 +297,6 @@ class WatchApp(App[int]):
 
     def _entitle(self, text: str) -> None:
         self._title.update(Text(printable(text)))
-
-    # Keys ----------------------------------------------------------------------------------
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
         """Offer Escape while the field for the filter is open."""

@@ -73,8 +73,13 @@ class Redactor:
     ) -> None:
         self._mask = mask
         self.secrets: dict[str, str] = {}
-        known = {*filter(_is_distinct, secrets)} - own_words()
-        spelled = {each: secret for secret in known for each in _spellings(secret)}
+        spelled = {
+            each: secret
+            for secret in {*secrets} - own_words()
+            if len(secret) >= _FEWEST_CHARACTERS
+            or (is_secret_value("secret", secret) and not secret.isalpha())
+            for each in _spellings(secret)
+        }
         self._known = dict(sorted(spelled.items(), key=lambda item: len(item[0]), reverse=True))
         self.names: dict[str, str] = {}
         self._labels: dict[str, str] = {}
@@ -144,11 +149,6 @@ class Redactor:
             return self(line)
 
 
-def _is_distinct(secret: str) -> bool:
-    is_word = secret.isalpha() or not is_secret_value("secret", secret)
-    return len(secret) >= _FEWEST_CHARACTERS or not is_word
-
-
 def _pattern(name: str) -> str:
     """Return a pattern of a name, also within a range of hosts, as in `gpu-[01-16]`."""
     return re.sub(r"\d+", r"(?:\g<0>|\[\\d+[-,][-,\\d]*\])", re.escape(name))
@@ -159,11 +159,10 @@ def _spellings(secret: str) -> Iterator[str]:
 
     A value of several lines stands in a text line by line.
     """
-    as_json = json.dumps(secret)
-    for quoted in (as_json, json.dumps(as_json[1:-1]), json.dumps(secret, ensure_ascii=False)):
-        yield quoted[1:-1]
-    yield from (secret, repr(secret)[1:-1], html.escape(secret), secret.replace("'", "''"))
-    yield from (quote(secret, errors="replace"), quote(secret, safe="", errors="replace"))
+    as_json, plain = json.dumps(secret), json.dumps(secret, ensure_ascii=False)
+    yield from (each[1:-1] for each in (as_json, json.dumps(as_json[1:-1]), plain, repr(secret)))
+    yield from (secret, html.escape(secret), secret.replace("'", "''"))
+    yield from (quote(secret, safe=safe, errors="replace") for safe in ("/", ""))
     lines = map(str.strip, secret.split("\n"))
     yield from (line for line in lines if len(line) >= _FEWEST_CHARACTERS)
     yield base64.b64encode(secret.encode("utf-8", "replace")).decode()

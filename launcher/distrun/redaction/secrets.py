@@ -24,9 +24,6 @@ _NO_VALUE = re.compile(
 """Numbers, measurements, placeholders, paths of files, and words of languages and about secrets."""
 _MIXED = re.compile(r"(?=[^/~.(])(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])[\s\S]{8}")
 """A value that is no word."""
-
-# Names ---------------------------------------------------------------------------------------
-
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SURE = re.compile(
     r"(?:pass(?:words?|wort|wd|phrase|code)|secrets?|credentials?|(?:api|access|private|secret|auth)key)(?:_|\Z)"
@@ -80,8 +77,6 @@ def is_secret_value(name: str, value: str) -> bool:
     return _rank(name) > 1 or (_rank(name) > 0 and _MIXED.match(value) is not None)
 
 
-# Texts as they are read ------------------------------------------------------------------------
-
 _ESCAPE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
     r"|(?:\x1b\]|\x9d)[^\x07\x1b\x9c\r\n]*(?:\x07|\x1b\\|\x9c)"
@@ -97,8 +92,6 @@ def shown(text: str) -> str:
     """Return a text as a terminal shows it."""
     return _ESCAPE.sub("", _ZERO.sub(r"\n\1 ", text))
 
-
-# What has the form of a secret -------------------------------------------------------------------
 
 _CREDENTIAL = r"(?:(?=[^\s@:/]{0,99}\d)[\w.~+-]{8,512}|[\w.~+-]{24,512})"
 _PEM = (
@@ -138,9 +131,6 @@ _FORMS = [
     )
 ]
 """In each pattern, the group is the secret."""
-
-# What has the name of a secret before it: name, separator, value ----------------------------------
-
 _NAME = re.compile(
     r"(?:(?<![\w.\\-])|(?<=\\[nrt])|(?<=%[2-7][0-9A-Fa-f])"
     r"|(?<=(?:%25|u00)[2-7][0-9A-Fa-f]))(?!secret-\d+\])"

@@ -138,8 +138,6 @@ class Report:
         chosen = set(list(dict.fromkeys([*first, *self.all_tasks]))[:_MOST_TASKS])
         return [task for task in self.all_tasks if task in chosen]
 
-    # The parts -----------------------------------------------------------------------------
-
     def outcome(self) -> list[str]:
         """Return how the job ended, or how it is doing, in lines."""
         job = self.job
