@@ -144,7 +144,6 @@ def complete_templates(_: str) -> Iterator[CompletionItem[Any]]:
 @_completes
 def complete_specs(incomplete: str) -> Iterator[CompletionItem[Any]]:
     """YAML files, and folders, which the shell completes itself."""
-    yield CompletionItem(incomplete, type="dir")
     folder, slash, begin = incomplete.rpartition("/")
     names: list[str] = []
     with contextlib.suppress(OSError):
@@ -153,6 +152,7 @@ def complete_specs(incomplete: str) -> Iterator[CompletionItem[Any]]:
         is_shown = begin.startswith(".") or not name.startswith(".")
         if is_shown and name.endswith((".yaml", ".yml")):
             yield CompletionItem(f"{folder}{slash}{name}")
+    yield CompletionItem(incomplete, type="dir")
 
 
 @_completes

@@ -57,13 +57,13 @@ def command(
     """
     spec = load(spec_path, overrides=overrides, extra_args=args, name=name, is_submitted=True)
     print_success(spec)
+    print_warnings(refuse_if(find_warnings(spec), strict=strict))
     if any(host.pod for host in spec.hosts):
-        return _submit_to_kubernetes(spec, strict=strict, dry_run=dry_run)
+        return _submit_to_kubernetes(spec, dry_run=dry_run)
     assert spec.origin is not None  # noqa: S101 - the loader sets it
     # On the nodes, the file is read again: there, its hosts are those of the allocation.
     origin = replace(spec.origin, overrides=(*spec.origin.overrides, "hosts=slurm"))
     spec = replace(spec, origin=origin)
-    print_warnings(refuse_if(find_warnings(spec), strict=strict))
     _require_interpreters(spec)
     store = JobStore.default()
     script = batch_script.write(spec, store.jobs.parent)
@@ -85,10 +85,9 @@ def command(
     return 0
 
 
-def _submit_to_kubernetes(spec: Spec, *, strict: bool, dry_run: bool) -> int:
+def _submit_to_kubernetes(spec: Spec, *, dry_run: bool) -> int:
     from distrun.kubernetes import manifest, submission
 
-    print_warnings(refuse_if(find_warnings(spec), strict=strict))
     submission.require_submittable(spec)
     if dry_run:
         name = manifest.job_name(spec.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import io
 import os
@@ -169,15 +170,13 @@ def _runs_later(function: Function | None) -> bool:
 
 def _modules_in(folder: str) -> set[str]:
     """The names of the modules, packages and other folders in a folder."""
-    try:
-        found = os.listdir(folder)
-    except OSError:
-        return set()
-    return {
-        each.partition(".")[0]
-        for each in found
-        if each.endswith((".py", ".pyc", ".so")) or os.path.isdir(os.path.join(folder, each))
-    }
+    with contextlib.suppress(OSError):
+        return {
+            each.partition(".")[0]
+            for each in os.listdir(folder)
+            if each.endswith((".py", ".pyc", ".so")) or os.path.isdir(os.path.join(folder, each))
+        }
+    return set()
 
 
 def shown_path(path: str) -> str:
