@@ -1,6 +1,7 @@
 """Where fetched files go, what hosts may say, and that nothing is written outside the folder."""
 
 import os
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -100,6 +101,8 @@ def test_patterns_stay_in_the_working_folder(pattern: str) -> None:
         clean_patterns([pattern])
     assert clean_patterns(["./a/", "*.h5"]) == ["a", "*.h5"]
     assert clean_patterns([".", "a"]) == []
+    for path, given in (("a.h5", "**/*.h5"), ("out/b.h5", "out/**/*.h5"), ("a[1]", "a[1]")):
+        assert any(fnmatchcase(path, each) for each in clean_patterns([given])), path
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,10 @@ def command(template: str | None, output: str | None, force: bool, only_list: bo
             console.print_message(advice)
         return 0
     if template not in known:
-        raise UsageError(f"there is no template {template!r}", hint=suggestion(template, known))
+        hint = suggestion(template, known)
+        if template.lower() == "mnist" or template.endswith(".py"):
+            hint = "\n".join(_START_HERE)
+        raise UsageError(f"there is no template {template!r}", hint=hint)
     if output == "-":
         sys.stdout.buffer.write(known[template].read_bytes())
         return 0

@@ -99,6 +99,8 @@ def clean_patterns(patterns: Iterable[str]) -> list[str]:
     for given, each in zip(patterns, found, strict=True):
         if each != "." and not is_plain(each):
             raise UsageError(f"{given!r} is not a path below the working folder of the tasks")
+    found += [each.replace("**/", "") for each in found if "**/" in each]  # in no folder, too
+    found += [each.replace("[", "[[]") for each in found if "[" in each]  # in a name, too
     return [] if "." in found else found
 
 
