@@ -293,7 +293,7 @@ class Job:
         """
         from distrun.job.control import wait_for_final_state
 
-        _require_number("timeout", timeout, -math.inf)
+        timeout = _number("timeout", timeout, -math.inf)
         wait_for_final_state(self._existing(), timeout)
         status = self.status()
         if check and not status.succeeded:
@@ -356,8 +356,8 @@ class Job:
         from distrun.job.control import SupervisorWatch
         from distrun.logs import View, merged
 
-        _require_number("lines", lines)
-        _require_number("since", since)
+        _number("lines", lines)
+        _number("since", since)
         folder = self._existing()
         after = None if since is None else time.time() - since
         with contextlib.ExitStack() as stack:
@@ -392,10 +392,9 @@ class Job:
         from distrun.job.stop_order import StopOrder
         from distrun.job.stopping import StoppedJob
 
-        _require_number("grace", grace)
-        _require(grace != math.inf, "grace", grace)
+        seconds = _number("grace", grace)
+        _require(seconds != math.inf, "grace", grace)
         _require(signal in signals.valid_signals(), "signal", signal)
-        seconds = None if grace is None else float(grace)
         order = StopOrder(command="Job.kill()", signal=int(signal), grace=seconds)
         errors: list[DistrunError] = []
         stop = StoppedJob(self._existing(), order, on_error=errors.append)
@@ -490,8 +489,8 @@ def run(  # noqa: PLR0913 - all but two are optional, by name
     from distrun.job import run_spec
 
     _require(isinstance(program, (str, os.PathLike)), "program", program)
-    _require_number("workers", workers, 1)
-    _require_number("ps", ps, 1)
+    _number("workers", workers, 1)
+    _number("ps", ps, 1)
     _require(not isinstance(hosts, str), "hosts", hosts)
     _require(isinstance(env or {}, Mapping), "env", env)
     variables = (env or {}).items()
@@ -609,10 +608,11 @@ def _require(condition: bool, name: str, value: object) -> None:
         raise UsageError(f"{name} cannot be {value!r}")
 
 
-def _require_number(name: str, value: object, least: float = 0) -> None:
-    """Raise UsageError if it is neither None nor a number, or less than `least`."""
+def _number(name: str, value: Any, least: float = 0) -> float | None:
+    """Return a number, also one of numpy; raises UsageError if it is none, or below `least`."""
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    _require(value is None or (is_number and value >= least), name, value)  # type: ignore[operator]
+    _require(value is None or (is_number and value >= least), name, value)
+    return None if value is None else float(value)
 
 
 def _words(name: str, words: Sequence[object]) -> tuple[str, ...]:

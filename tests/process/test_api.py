@@ -11,6 +11,7 @@ import textwrap
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -348,3 +349,6 @@ def test_a_dict_is_the_file_that_says_the_same(tmp_path: Path) -> None:
     )  # fmt: skip
     (tmp_path / "again.yaml").write_text(by_dict.source)
     assert api.load(tmp_path / "again.yaml")._spec.program.args == by_file.program.args
+    as_numpy = {**spec, "restart": {"max": SimpleNamespace(tolist=lambda: 2)}}
+    (tmp_path / "again.yaml").write_text(api.load(as_numpy)._spec.source)
+    assert api.load(tmp_path / "again.yaml")._spec.restart == by_file.restart

@@ -55,6 +55,8 @@ def node_of(
 
     Its mark is `place`, a key; or that of `marks` for the key, or for the nearest around it.
     """
+    if hasattr(value, "tolist"):  # numbers and arrays of numpy and pandas
+        value = value.tolist()
     mark = Mark(place or OF_PROGRAM) if marks is None else _nearest_mark(place, marks)
     if place.count(".") + place.count("[") >= MAX_DEPTH:
         problems.add(mark, "this is nested too deeply")
