@@ -124,6 +124,7 @@ def test_the_task_that_the_others_wait_for_is_named_with_its_line(
     assert (reason["kind"], reason["place"]) == ("saving", "save_model, train.py:6")
     done = distrun("profile", "--seconds", "300", "-o", str(tmp_path / "missing" / "job.json"))
     assert (done.returncode, done.stdout) == (69, "")
+    assert "to a file only" in distrun.told(2, "profile", "-o", "-")
     profiles = json.loads(file.read_text())["profiles"]
     assert {"worker:0", "worker:1"} <= {each["name"] for each in profiles}
 

@@ -15,7 +15,9 @@ from distrun.advice.profile import TaskProfile, profile, straggler
 from distrun.advice.rules import advise_by_profiles
 from distrun.agent.protocol import Order
 from distrun.agent.protocol.stack_messages import ProgramData, ProgramRequested, StacksDumped
+from distrun.agent.tasks import profile as sampling
 from distrun.cli.profile import profile_view, speedscope
+from distrun.cli.stacks import problems
 from distrun.frozen import replace
 from distrun.job import stacks
 from distrun.job.stacks import Stacks
@@ -153,6 +155,9 @@ def test_a_step_that_waits_for_a_generator_waits_for_input() -> None:
     converted = (((made, "/tmp/__autograph_generated_filex.py", 16), *GENERATOR[1:]), 0.5)
     found = profiled(*alternating, others=(converted,))
     assert found.places[Kind.INPUT] == "load.<locals>.decode, as AutoGraph has converted it"
+    loads = (("OwnedIterator.__next__", f"{TF}data/ops/iterator_ops.py", 825), TRAIN, MODULE)
+    found = profiled((loads, 0.5, 0.0), others=((GENERATOR, 0.5),))
+    assert found.places == {Kind.INPUT: "batches, data.py:7"}
     never_waits = profiled((STEP, 0.5, 1.0), others=((GENERATOR, 0.5),))
     assert never_waits.shares[Kind.INPUT] == pytest.approx(1.0)
 
@@ -253,6 +258,38 @@ def test_what_sets_a_task_apart_that_is_behind_is_told() -> None:
     assert [each.obstacle for each in found.reasons] == [Obstacle.NO_CORE, Obstacle.NICE]
 
 
+@pytest.mark.parametrize(
+    ("commands", "used", "number"),
+    [
+        (["conda run train", "bash run.sh", "python train.py"], [1.5, 0.0, 9.0], 2),
+        (["python train.py", "python train.py"], [2.0, 9.0], 0),
+        (["python train.py", "python -c from multiprocessing.spawn import main"], [2.0, 9.0], 0),
+        (["python train.py", "python tensorboard"], [9.0, 2.0], 0),
+        (["bash run.sh", "python train.py"], [0.0, 0.1], 1),
+    ],
+)
+def test_the_process_that_does_the_work_is_sampled(
+    commands: list[str], used: list[float], number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "cpu_seconds", used.__getitem__)
+    monkeypatch.setattr(sampling.processes, "command", commands.__getitem__)
+    assert sampling._worker([*range(len(used))]) == number
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("Error: Failed\n\nCaused by:\n    1: Permission denied\n\nStack backtrace:\n   0: main\n",
+         "Permission denied"),
+        ("Error: Permission Denied: Try running again as 'sudo !!'\n", "Permission Denied"),
+    ],
+)  # fmt: skip
+def test_a_refused_look_is_said_in_short_with_what_to_do(said: str, why: str) -> None:
+    assert sampling.reason(said.encode()) == why
+    (note,) = problems(Stacks(processes=[stacks.ProcessStacks(task="ps:0", pid=1, error=why)]))
+    assert note.startswith(f"ps:0: {why}; the host refuses that one process reads another's memory")
+
+
 def test_gpus_are_shown_with_what_slows_them() -> None:
     one = gpus.read(not_none(recorded(gpus=gpu(900)[:1]).recording))
     both = gpus.read(not_none(recorded(gpus=gpu(900)).recording))
@@ -274,6 +311,33 @@ def test_no_task_is_named_where_none_is_slower_than_another_by_a_tenth() -> None
     assert straggler([*slow_ones, fast], {"worker:0", "worker:1", "worker:2"}, {}) is None
     # Workers of parameter servers wait for nobody.
     assert straggler([slow_ones[0], fast], set(), {}) is None
+    # The one that is not shown may be the slowest.
+    assert straggler([slow_ones[0], fast], {"worker:0", "worker:1", "worker:2"}, {}) is None
+
+
+def test_several_that_are_slow_are_named_together() -> None:
+    shares = (1.0, 0.3, 0.25, 0.9, 0.3, 0.3)
+    look = [
+        profiled((STEP, own, 1.0), (STEP, 1 - own, 0.0), task=f"worker:{n}")
+        for n, own in enumerate(shares)
+    ]
+    members = {each.task for each in look}
+    found = not_none(straggler(look, members, {}))
+    assert (found.task, found.also) == ("worker:0", ("worker:3",))
+    assert found.gain == pytest.approx(0.7, abs=0.02)
+    view = profile_view(look, found, Stacks(), 80, has_program=True)
+    shown = "\n".join(map(str, view.renderables))
+    assert "the others wait for worker:0, worker:3: without that" in shown
+    assert advise_by_profiles([look] * 3, members, {}, {}) is None
+
+
+def test_a_task_that_starts_is_not_said_to_make_the_job_slow() -> None:
+    imports = (("_find_and_load", "<frozen importlib._bootstrap>", 7), MODULE)
+    waits, steps = (STEP, 1.0, 0.001), profiled((STEP, 0.5, 1.0), (STEP, 0.5, 0.0))
+    for first, second in ((profiled(waits), (STEP, 1.0, 1.0)), (steps, (imports, 1.0, 1.0))):
+        look = [first, profiled(second, task="worker:1")]
+        assert straggler(look, {"worker:0", "worker:1"}, {}, has_begun=False) is None
+        assert straggler(look, {"worker:0", "worker:1"}, {}) is not None
 
 
 def test_many_tasks_are_ten_lines_of_80_columns() -> None:

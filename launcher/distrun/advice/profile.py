@@ -13,6 +13,7 @@ import re
 import statistics
 from bisect import bisect_right
 from collections import defaultdict
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from distrun.advice import gpus
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 LEAST_GAIN = 0.1
 """Of the job's time: what costs less is not worth a word."""
 _LEAST_SHARE = 0.05
+_LEAST_OF_STEPS = 0.01
+"""Of the time, used by itself: a task that uses less has not begun to take steps."""
 _ALWAYS = 0.9
 """A generator that runs so much of the time never waits for the steps: they wait for it."""
 _LEAST_CORES = 0.5
@@ -139,11 +142,15 @@ class Slowdown(Frozen, kw_only=True):
 
 
 class Straggler(Frozen, kw_only=True):
-    """The task that the others wait for. `gain`: the share of its time that the job would save."""
+    """The task that the others wait for.
+
+    `gain`: the share of its time that the job would save; `also`: tasks that are about as slow.
+    """
 
     task: str
     gain: float
     reasons: tuple[Reason, ...]
+    also: tuple[str, ...] = ()
     since: Slowdown | None = None
 
 
@@ -236,6 +243,8 @@ def profile(
         stack, kind, place = timeline.stack_at(timeline.main, moment), Kind.BUSY, ""
         if stack is not None:
             kind, place = timeline.kind(stack), timeline.place(stack)
+        if kind is Kind.INPUT and generator is not None:
+            place = timeline.place(generator)
         parts = [(kind, 1.0, place)]
         if kind is Kind.STEP and generator is not None:
             idle = 1.0 if is_bound else 1 - active
@@ -295,24 +304,39 @@ def _delays(readings: Sequence[tuple[float, float, float]]) -> list[float]:
 
 
 def straggler(
-    profiles: Sequence[TaskProfile], members: Collection[str], hosts: Mapping[str, str]
+    profiles: Sequence[TaskProfile],
+    members: Collection[str],
+    hosts: Mapping[str, str],
+    *,
+    has_begun: bool = True,
 ) -> Straggler | None:
     """Return the task that the others wait for; None if none costs a tenth of the time.
 
+    Of several that are slow, those above the widest gap are meant. They are half of all at most.
+
     Args:
-        profiles: of the same seconds.
+        profiles: of the same seconds. Without one of a member, that may be the slowest.
         members: the tasks that take each step together.
         hosts: where each task runs.
+        has_begun: whether they are known to take steps. If not, they may wait for one that starts.
     """
     group = sorted((each for each in profiles if each.task in members), key=lambda each: each.own)
-    if len(group) < 2:
+    if len(group) < max(2, len(members)):
         return None
-    slowest, others = group[-1], group[:-1]
-    gain = slowest.own - others[-1].own
-    if gain < LEAST_GAIN:
+    gaps = [slower.own - each.own for each, slower in pairwise(group)]
+    first = max(range((len(group) + 1) // 2, len(group)), key=lambda n: gaps[n - 1])
+    others, slow = group[:first], group[first:]
+    is_importing = any(Kind.IMPORTING in each.shares for each in group)
+    is_starting = is_importing or others[-1].own < _LEAST_OF_STEPS
+    if gaps[first - 1] < LEAST_GAIN or (is_starting and not has_begun):
         return None
-    reasons = set_apart(slowest.task, members, profiles, hosts)
-    return Straggler(task=slowest.task, gain=gain, reasons=reasons)
+    slowest = slow.pop()
+    return Straggler(
+        task=slowest.task,
+        gain=slowest.own - others[-1].own,
+        reasons=set_apart(slowest.task, {each.task for each in others}, profiles, hosts),
+        also=tuple(each.task for each in slow),
+    )
 
 
 def find_traffic(profiles: Sequence[TaskProfile]) -> list[Traffic]:

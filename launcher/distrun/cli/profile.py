@@ -33,6 +33,7 @@ from distrun.report.flame import INPUT_MARK
 from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes
 from distrun.words.advice import gpus_text, link_text, reason_text, slowdown_text
+from distrun.words.formats import format_task_names
 from distrun.words.table import Column, make_table
 
 _MOST_COLUMNS = 4
@@ -81,10 +82,12 @@ def command(
         found, state = take(folder, tasks, seconds=seconds), folder.state()
         each_one = (profile.profile(p, state.training, state.gpu_tasks) for p in found.processes)
         profiles = [each for each in each_one if each is not None]
-        members = {task.name for task in state.synchronous_tasks}
+        synchronous = [task for task in state.synchronous_tasks if task.ended_at is None]
+        members = {task.name for task in synchronous}
         members -= {each.task for each in found.processes if not each.is_python}
         hosts = {task.name: task.host for task in state.tasks.values()}
-        straggler = profile.straggler(profiles, members, hosts)
+        has_begun = any(task.first_step_at is not None for task in synchronous)
+        straggler = profile.straggler(profiles, members, hosts, has_begun=has_begun)
         if straggler is not None:
             samples = history.read(folder, [straggler.task])
             slowdown = find_slowdown(samples.get(straggler.task, []))
@@ -146,8 +149,10 @@ def profile_view(
         lines.append(_table(profiles, straggler, width))
         lines += [Text(printable(line)) for line in _gpu_lines(profiles, straggler)]
     if straggler is not None:
-        wait, gain = f"the others wait for {straggler.task}", f"{straggler.gain:.0%} less time"
-        lines.append(Text(f"{wait}: without that, the job would take {gain}", "bold"))
+        slow = (straggler.task, *straggler.also)
+        names = format_task_names(sorted(slow, key=lambda name: (len(name), name)))
+        gain = f"without that, the job would take {straggler.gain:.0%} less time"
+        lines.append(Text(f"the others wait for {names}: {gain}", "bold"))
         lines += [Text(f"  {printable(reason_text(each))}") for each in straggler.reasons]
         if straggler.since is not None:
             lines.append(Text(f"  {slowdown_text(straggler.since)}"))

@@ -22,7 +22,7 @@ from distrun.words.formats import format_count, format_task_names
 
 _MOST_FRAMES = 12
 """Of a thread, unless all its threads are asked for."""
-_PTRACE = ("ptrace", "Permission denied", "Operation not permitted", "permission")
+_PTRACE = ("ptrace", "permission", "operation not permitted")
 _PTRACE_ADVICE = (
     "the host refuses that one process reads another's memory; as root there: "
     "sysctl kernel.yama.ptrace_scope=0; in a container: --cap-add SYS_PTRACE"
@@ -173,4 +173,4 @@ def problems(found: Stacks) -> list[str]:
 def _advice(why: str) -> str:
     if why == py_spy.MISSING:
         return f"; before the next one: {console.install_command(py_spy.NAME)}"
-    return f"; {_PTRACE_ADVICE}" if any(word in why for word in _PTRACE) else ""
+    return f"; {_PTRACE_ADVICE}" if any(word in why.lower() for word in _PTRACE) else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -22,6 +23,8 @@ _SPARE_SECONDS = 10.0
 """How much longer than asked py-spy may take: it first reads the program's symbols."""
 _LEAST_SECONDS = 1.0
 """CPU time: what has used less has only started another process."""
+_HELPERS = re.compile(r"\b(?:multiprocessing|loky)\b")
+"""In the command of a process that Python's libraries start for another one."""
 _MOST_FRAMES = 100
 _LONGEST_NAME = 300
 _MOST_CONNECTIONS = 64
@@ -99,8 +102,8 @@ class _Recording:
         try:
             self._add_stacks(recording)
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-            words = _content(self._messages).decode("utf-8", "replace").strip().splitlines()
-            self._found["error"] = (words or ["there was no time left"])[-1][:_LONGEST_NAME]
+            why = reason(_content(self._messages)) or "there was no time left"
+            self._found["error"] = why[:_LONGEST_NAME]
         process = processes.find(self._pid)
         if process is not None and process.is_suspended:
             self._found["error"] = "it is suspended; kill -CONT {}".format(self._pid)
@@ -171,10 +174,27 @@ def record(
 
 
 def _worker(pids: List[int]) -> int:
-    """The first process that is neither a wrapper nor a helper of another one."""
+    """The first process that is neither a wrapper nor a helper of another one.
+
+    A wrapper such as `conda run` may use seconds until it starts a program, which then uses more.
+    Helpers are forks, with the command of their parent, or their command names their library.
+    """
     used = {pid: cpu_seconds(pid) for pid in pids}
     least = min(_LEAST_SECONDS, max(used.values()) / 2)
-    return next(pid for pid in pids if used[pid] >= least)
+    found, *others = [pid for pid in pids if used[pid] >= least]
+    for pid in others:
+        command = processes.command(pid)
+        is_helper = command == processes.command(found) or _HELPERS.search(command)
+        if used[pid] > used[found] and not is_helper:
+            found = pid
+    return found
+
+
+def reason(messages: bytes) -> str:
+    """Why py-spy has failed: the innermost of the causes that it lists, else its last line."""
+    said = messages.decode("utf-8", "replace").partition("Stack backtrace:")[0].strip()
+    last = (said.splitlines() or [""])[-1]
+    return re.sub(r"^\s*\d+: |^Error: |: Try running again .*", "", last)
 
 
 def cpu_seconds(pid: int) -> float:

@@ -164,8 +164,8 @@ def _dump_process(program: int, pid: int, seconds: float, options: List[str]) ->
         threads = json.loads(done.stdout)
         return {"threads": [_thread(each, pid) for each in threads[:_MOST_THREADS]]}
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        words = (done.stderr or done.stdout).decode("utf-8", "replace").strip().splitlines()
-        return {"error": (words or ["py-spy printed nothing"])[0][:_LONGEST_NAME]}
+        why = profile.reason(done.stderr or done.stdout) or "py-spy printed nothing"
+        return {"error": why[:_LONGEST_NAME]}
 
 
 def _thread(thread: Dict[str, Any], pid: int) -> Dict[str, Any]:
