@@ -41,6 +41,7 @@ STEP = (EXECUTE, CALL, TRAIN, MODULE)
 PRINTS = (("train", "/home/u/train.py", 50, "print(step, loss)"), MODULE)
 TRACES = (("func_graph_from_py_func", f"{TF}framework/func_graph.py", 9), CALL, TRAIN, MODULE)
 POOL = ("IMapIterator.next", "/usr/lib/python3.11/multiprocessing/pool.py", 9)
+ALL_REDUCE = ("CollectiveAllReduce.reduce", f"{TF}distribute/cross_device_ops.py", 1226)
 LOADS = (("load_batch", "/home/u/data.py", 12), TRAIN, MODULE)
 GENERATOR = (
     ("batches", "/home/u/data.py", 7),
@@ -125,6 +126,8 @@ def profiled(*parts: Any, **more: Any) -> TaskProfile:
         ((("open", f"{SITE}PIL/Image.py", 9), *LOADS), Kind.INPUT),
         ((("Queue.get", "/usr/lib/python3.11/queue.py", 9), TRAIN), Kind.INPUT),
         ((POOL, ("tqdm.__iter__", f"{SITE}tqdm/std.py", 9), TRAIN), Kind.INPUT),
+        # Outside of a function, TensorFlow's all-reduce is a pool of threads.
+        ((("ApplyResult.get", POOL[1], 9), ALL_REDUCE, TRAIN), Kind.STEP),
         ((("array2string", f"{SITE}numpy/_core/arrayprint.py", 9), TRAIN), Kind.PRINTING),
         ((("_find_and_load", "<frozen importlib._bootstrap>", 7), MODULE), Kind.IMPORTING),
         # A program that another one imports trains all the same.

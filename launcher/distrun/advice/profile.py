@@ -52,6 +52,7 @@ _NAMED = (
     (Kind.EVALUATION, _EVALUATION),
     (Kind.EVALUATION, _OWN_EVALUATION),
     (Kind.TRACING, r"(?:func_graph_from_py_func|trace_function|converted_call) [^ ]*/tensorflow/"),
+    (Kind.STEP, r" [^ ]*/tensorflow/python/distribute/cross_device_\w+\.py$"),
     (Kind.INPUT, r"__next__ [^ ]*/(?:iterator_ops|input_lib|data_adapter|dataloader)\.py$"),
     (Kind.INPUT, r"(?:_next_internal|get_next\w*) [^ ]*/(?:gen_dataset_ops|iterator_ops)\.py$"),
 )
