@@ -13,6 +13,7 @@ from distrun.advice import gpus
 from distrun.advice.model import Kind, Obstacle, Symptom
 from distrun.advice.profile import TaskProfile, profile, straggler
 from distrun.advice.rules import advise_by_profiles
+from distrun.agent.linux import processes
 from distrun.agent.protocol import Order
 from distrun.agent.protocol.stack_messages import ProgramData, ProgramRequested, StacksDumped
 from distrun.agent.tasks import profile as sampling
@@ -275,7 +276,7 @@ def test_the_process_that_does_the_work_is_sampled(
     commands: list[str], used: list[float], number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sampling, "cpu_seconds", used.__getitem__)
-    monkeypatch.setattr(sampling.processes, "command", commands.__getitem__)
+    monkeypatch.setattr(processes, "command", commands.__getitem__)
     assert sampling._worker([*range(len(used))]) == number
 
 
