@@ -42,6 +42,7 @@ STEP = (EXECUTE, CALL, TRAIN, MODULE)
 PRINTS = (("train", "/home/u/train.py", 50, "print(step, loss)"), MODULE)
 TRACES = (("func_graph_from_py_func", f"{TF}framework/func_graph.py", 9), CALL, TRAIN, MODULE)
 POOL = ("IMapIterator.next", "/usr/lib/python3.11/multiprocessing/pool.py", 9)
+SUMMARIES = ("TensorBoard._log_weights", f"{KERAS}callbacks/tensorboard.py", 1)
 ALL_REDUCE = ("CollectiveAllReduce.reduce", f"{TF}distribute/cross_device_ops.py", 1226)
 LOADS = (("load_batch", "/home/u/data.py", 12), TRAIN, MODULE)
 GENERATOR = (
@@ -129,6 +130,8 @@ def profiled(*parts: Any, **more: Any) -> TaskProfile:
         ((POOL, ("tqdm.__iter__", f"{SITE}tqdm/std.py", 9), TRAIN), Kind.INPUT),
         # Outside of a function, TensorFlow's all-reduce is a pool of threads.
         ((("ApplyResult.get", POOL[1], 9), ALL_REDUCE, TRAIN), Kind.STEP),
+        ((EXECUTE, SUMMARIES, TRAIN), Kind.PRINTING),
+        ((("savez_compressed", f"{SITE}numpy/lib/_npyio_impl.py", 9), TRAIN), Kind.SAVING),
         ((("array2string", f"{SITE}numpy/_core/arrayprint.py", 9), TRAIN), Kind.PRINTING),
         ((("_find_and_load", "<frozen importlib._bootstrap>", 7), MODULE), Kind.IMPORTING),
         # A program that another one imports trains all the same.

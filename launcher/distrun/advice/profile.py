@@ -38,7 +38,9 @@ _CLOCK_RATIO = 0.85
 _LEAST_TRIP, _SLOWER_TRIP = 0.002, 5.0
 """Seconds, and how many times longer than between the others: a round trip that is slow."""
 
-_SAVING = r"(?:^|\.)_*(?:save(?:_[a-z_]+)?|(?:write_|make_)?checkpoint) (?!\S*/torch/[au])"
+_SAVING = (
+    r"(?:^|\.)_*(?:save(?:z|txt)?(?:_[a-z_]+)?|(?:write_|make_)?checkpoint) (?!\S*/torch/[au])"
+)
 """PyTorch's checkpoints of activations, in torch/utils, are a part of the step."""
 _EVALUATION = r"(?:^|\.)_*(?:evaluat(?:e|ion)|test)(?:_[a-z_]+)? \S*/(?:\w*keras|tensorflow\w*)/"
 _OWN_EVALUATION = (
@@ -51,6 +53,7 @@ _NAMED = (
     (Kind.SAVING, _SAVING),
     (Kind.EVALUATION, _EVALUATION),
     (Kind.EVALUATION, _OWN_EVALUATION),
+    (Kind.PRINTING, r" \S*/(?:tensorboard/\S*|callbacks/tensorboard|ops/summary_ops_v2)\.py$"),
     (Kind.TRACING, r"(?:func_graph_from_py_func|trace_function|converted_call) [^ ]*/tensorflow/"),
     (Kind.STEP, r" [^ ]*/tensorflow/python/distribute/cross_device_\w+\.py$"),
     (Kind.INPUT, r"__next__ [^ ]*/(?:iterator_ops|input_lib|data_adapter|dataloader)\.py$"),
