@@ -463,6 +463,14 @@ def test_an_answer_that_cannot_be_read_names_its_host(collected: Collected) -> N
     assert found.silent.keys() == {"h1"}
 
 
+def test_a_host_whose_tasks_have_ended_meanwhile_is_not_said_to_lack_py_spy(
+    collected: Collected,
+) -> None:
+    collected.answer("h0", "[]")
+    collected.answer("h1", "")
+    assert collected.answers[0].silent == {"h1": "py-spy could not be run there"}
+
+
 def test_a_host_that_is_lost_or_silent_is_not_waited_for(collected: Collected) -> None:
     collected.answer("h0", GOOD)
     collected.answer("h0", GOOD)

@@ -134,13 +134,12 @@ class StackCollector:
         question = self._questions.get(report.number)
         if question is None or host not in question.hosts:
             return
+        why = "" if report.text else "py-spy could not be run there"
         try:
-            found = stacks.decode(self._without_folder(host, report.text))
+            text = self._without_folder(host, report.text or "[]")
+            question.answer.processes.extend(stacks.decode(text))
         except ValueError as error:
             why = f"its answer cannot be read: {error}"
-        else:
-            question.answer.processes.extend(found)
-            why = "" if found else "py-spy could not be run there"
         self._settle(report.number, [host], why)
 
     def _without_folder(self, host: str, text: str) -> str:

@@ -43,7 +43,10 @@ class ProgramRequested(Report):
 
 
 class StacksDumped(Report):
-    """Answers DumpStacks. `text` is a JSON list: see :mod:`distrun.job.stacks`."""
+    """Answers DumpStacks.
+
+    `text` is a JSON list: see :mod:`distrun.job.stacks`. '': the program could not be run.
+    """
 
     number: int
     text: str

@@ -86,13 +86,13 @@ class StackDumper:
                 self._cache.store(order.digest, program)
                 self._start(order)
             else:
-                self._report(StacksDumped(order.number, "[]"))
+                self._report(StacksDumped(order.number, ""))
 
     def _start(self, order: DumpStacks) -> None:
         pids = {task: self._pids_of(task)[:_MOST_PROCESSES] for task in order.tasks}
         due = time.monotonic() + _SECONDS
         program = order.program or (self._cache.path(order.digest) if order.digest else "")
-        nothing = StacksDumped(order.number, "[]")
+        nothing = StacksDumped(order.number, "")
 
         def follow(answer: Union[Message, Cause]) -> None:
             self._calls.remove(call)
