@@ -151,6 +151,10 @@ def test_cpu_time_tells_a_step_from_waiting_and_lines_are_the_users() -> None:
     }  # fmt: skip
     assert found.places[Kind.STEP] == "train, train.py:41"
     assert found.own == pytest.approx(0.7)
+    serves = (("join", f"{TF}training/server_lib.py", 300), MODULE)
+    assert profiled((serves, 1.0, 0.2), wait=0.6).shares[Kind.NO_CORE] == pytest.approx(
+        0.6, abs=0.1
+    )
 
 
 def test_a_step_that_waits_for_a_generator_waits_for_input() -> None:

@@ -232,7 +232,7 @@ def profile(
         with_gpus: those on hosts with GPUs. In their steps, no core may be busy.
     """
     has_gpu = process.task in with_gpus
-    rest = {Kind.BUSY: Kind.IDLE}
+    rest = {Kind.BUSY: Kind.IDLE, Kind.SERVING: Kind.SERVING}
     rest[Kind.STEP] = Kind.IDLE if has_gpu or len(training) == 1 else Kind.WAITING
     recording = process.recording
     if recording is None or len(recording.readings) < 2:

@@ -43,10 +43,7 @@ class ProgramRequested(Report):
 
 
 class StacksDumped(Report):
-    """Answers DumpStacks.
-
-    `text` is a JSON list: see :mod:`distrun.job.stacks`. '': the program could not be run.
-    """
+    """Answers DumpStacks. `text` is a JSON list of :mod:`distrun.job.stacks`; '': it has failed."""
 
     number: int
     text: str
