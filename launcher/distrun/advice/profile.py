@@ -330,11 +330,14 @@ def straggler(
     gaps = [slower.own - each.own for each, slower in pairwise(group)]
     first = max(range((len(group) + 1) // 2, len(group)), key=lambda n: gaps[n - 1])
     others, slow = group[:first], group[first:]
-    is_importing = any(Kind.IMPORTING in each.shares for each in group)
-    is_starting = is_importing or others[-1].own < _LEAST_OF_STEPS
-    if gaps[first - 1] < LEAST_GAIN or (is_starting and not has_begun):
-        return None
+    is_starting = any(Kind.IMPORTING in each.shares for each in group)
+    is_starting |= others[-1].own < _LEAST_OF_STEPS
     slowest = slow.pop()
+    longer, shorter = (each.shares.get(Kind.INPUT, 0.0) for each in (slowest, others[-1]))
+    # Inputs that are about as slow are late in turn: without one, the steps wait for the other.
+    late = longer - shorter if longer / 3 < shorter < longer else 0.0
+    if gaps[first - 1] - late < LEAST_GAIN or (is_starting and not has_begun):
+        return None
     return Straggler(
         task=slowest.task,
         gain=slowest.own - others[-1].own,

@@ -157,15 +157,7 @@ def output_option(
 ) -> Callable[[Any], Any]:
     """-o FILE. `dash`: - is standard output."""
     file = click.Path(dir_okay=False, allow_dash=dash)
-
-    def check(_context: click.Context, _: click.Parameter, path: str | None) -> str | None:
-        if path == "-" and not dash:
-            raise click.BadParameter("it is written to a file only: name one")
-        return path
-
-    return click.option(
-        "-o", "--output", type=file, metavar="FILE", default=default, help=text, callback=check
-    )
+    return click.option("-o", "--output", type=file, metavar="FILE", default=default, help=text)
 
 
 def _adopt(context: click.Context, _: click.Parameter, namespace: str | None) -> None:

@@ -26,9 +26,11 @@ def write_file(path: str | os.PathLike[str], *, replaces: bool = True) -> Iterat
         replaces: whether it takes the place of a file that is there already.
 
     Raises:
-        UsageError: there is one, and it may not be replaced.
+        UsageError: there is one, and it may not be replaced; or it is `-`.
         HostError: it cannot be written.
     """
+    if os.fspath(path) == "-":
+        raise UsageError("the result is written to a file only", hint="name one in place of -")
     try:
         if replaces and _is_device(path):
             with open(path, "wb") as device:
