@@ -183,7 +183,12 @@ def odd_one(found: Sequence[Place]) -> Place | None:
     for each in found:
         training = [task for task in each.tasks if not task.startswith(_EVALUATOR)]
         joined.setdefault(each.place, []).extend(training)
-    places = [Place(tasks=tuple(names), place=place) for place, names in joined.items() if names]
+    frames = {each.place: each.frames for each in found}
+    places = [
+        Place(tasks=tuple(names), place=place, frames=frames[place])
+        for place, names in joined.items()
+        if names
+    ]
     ranked = sorted(places, key=lambda each: len(each.tasks))
     is_clear = len(ranked) > 1 and len(ranked[0].tasks) < len(ranked[1].tasks)
     return ranked[0] if is_clear else None
