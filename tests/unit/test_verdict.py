@@ -43,6 +43,9 @@ LOGS = {
     "CAUGHT_ABORTED": CAUGHT + ABORTED, "OWN_RPC": OWN + FAILED_RPC,
     "THREAD": "Exception in thread Thread-1:\n" + OWN,
     "REPLACED": ("Process ForkPoolWorker-9:\n" + OWN) * 9,
+    "OVER": OWN
+    + DUMP.replace("Segmentation fault", "Aborted")
+    + '  File "/l/threading.py", line 1590 in _shutdown\n',
     "SPAWNED": OWN.replace(
         "  File",
         '  File "<string>", line 1, in <module>\n'
@@ -158,6 +161,12 @@ mwm worker:2 | run=60
 timer run
 worker:0 worker:1 gone -15
 ? worker1=SPAWNED -> exception worker:1
+
+# or it has ended by an exception, and only its threads go on
+mwm worker:2 | run=60
+timer run
+worker:0 worker:1 gone -15
+? worker1=OVER -> exception worker:1
 
 # nor does one that stalls
 mwm worker:2 | stall=9
@@ -520,8 +529,14 @@ def test_the_line_that_hides_an_exception_is_named_and_the_advice_shows_the_code
 )
 def test_a_program_that_did_not_run_is_told(log: str, is_told: bool) -> None:
     script = "nvidia-smi\npyhton t.py --bad\necho ended"
-    said = found("mwm worker", "worker:0 gone 0", script=script, worker0=f"{log}ended\n")
-    assert ("ends in an error: " in said and "hidden at sh -c:3" in said) is is_told, said
+    setup = "module load python/3.11\nPYTHON=python3\necho 'with python' > log"
+    for text, line in (
+        (script, 3),
+        (f"{setup}\n{script.replace('pyhton t', '$PYTHON pyhton')}", 6),
+    ):
+        said = found("mwm worker", "worker:0 gone 0", script=text, worker0=f"{log}ended\n")
+        told = "ends in an error: " in said and f"hidden at sh -c:{line}" in said
+        assert told is is_told, said
 
 
 OF_MAKE = "make: [Makefile:2: train] Error 1 (ignored)"

@@ -466,7 +466,8 @@ class _Analysis:
             # Without a stall, only a pool that replaces its children without end takes long by it.
             of_pool = "PoolWorker-" in aside or "/spawn.py" in aside
             is_aside = aside and (timer is TimerKind.STALL or of_pool)
-            found = failure_in_log(task, log) if is_aside else None
+            is_over = log.ends_with_exception and log.waits_at_exit
+            found = failure_in_log(task, log) if is_aside or is_over else None
             # Children that distrun has interrupted print a traceback, too.
             if found is not None and not found.is_echo and found.cause.code is not Code.INTERRUPTED:
                 limited = with_limit(found, task, log)

@@ -440,6 +440,14 @@ class LogAnalysis:
         return range(next(current, crash), end)
 
     @property
+    def waits_at_exit(self) -> bool:
+        """Whether the program stood behind its end when distrun asked: its threads go on."""
+        shown = (self.lines[index] for index in self._interrupted)
+        return self.crash is not None and any(
+            "threading.py" in e and "_shutdown" in e for e in shown
+        )
+
+    @property
     def forks_at(self) -> str:
         """Where it forked a child that stood somewhere else; empty: none has printed it."""
         starts = [i for i, line in enumerate(self.lines) if _CURRENT_THREAD in line]

@@ -61,6 +61,10 @@ _NOT_RUN = re.compile(
     r"|^\S+\.py: error: |: (?P<missing>[^\s:]+): (?:command not found|not found|No such file.*)$"
 )
 """What Python, argparse or a shell prints if a program does not run."""
+_RUNS_PYTHON = re.compile(
+    r"(?im)^(?!\s*(?:#|(?:export )?\w+=\S*$|(?:echo|module|conda|source|pyenv) ))"
+    r".*(?:python|\.py\b).*$"
+)
 _KILLS = re.compile(r"\b(?:p?kill|SIGKILL|terminate|timeout)\b")
 _AGAIN = re.compile(r"(?i)\bre-?(?:start|spawn|launch|try|tri|plac|queu|submit)")
 _ECHO = re.compile(
@@ -192,7 +196,7 @@ def _hidden_exceptions(
 def _not_run(task: TaskState, log: LogAnalysis, name: str, text: str) -> Iterator[Found]:
     """Find whether the only program of Python in a shell script could not run or refused to."""
     found, path = log.find_last(_NOT_RUN), _hider(name, text)
-    commands = [line for line in text.splitlines() if "py" in line and line.strip()[0] != "#"]
+    commands = _RUNS_PYTHON.findall(text)
     if found is None or not path or len(commands) != 1:
         return
     at, missing = found[0], found[1]["missing"]
