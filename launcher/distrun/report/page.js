@@ -201,16 +201,13 @@
     const html = new Map(next.map((part) => [part.id, part.outerHTML]));
     const user = document.activeElement.closest(parts);
     const focused = user && [...user.querySelectorAll(inputs)].indexOf(document.activeElement);
-    const isSame = next.length === shown.size && next.every((part) => shown.has(part.id));
-    if (isSame) {
-      for (const part of next) {
-        if (html.get(part.id) === sent.get(part.id)) continue;
-        if (renew(shown.get(part.id), part)) sent.set(part.id, html.get(part.id));
-      }
-    } else {
-      document.getElementById("header").replaceWith(made.getElementById("header"));
-      document.querySelector("main").replaceWith(made.querySelector("main"));
-      for (const [id, text] of html) sent.set(id, text);
+    for (const [id, part] of shown) if (!html.has(id)) part.remove();
+    let before = null;
+    for (const part of next) {
+      const [old, text] = [shown.get(part.id), html.get(part.id)];
+      if (old === undefined) before.after(part); // such as the first interruption
+      if (old === undefined || (text !== sent.get(part.id) && renew(old, part))) sent.set(part.id, text);
+      before = document.getElementById(part.id);
     }
     document.title = made.title;
     const isWhole = to === whole;
