@@ -302,6 +302,18 @@ def test_what_a_task_waits_for_without_end_is_the_cause(what: str, is_stopped: b
     assert (verdict.kind, said in cause_text(verdict.cause)) == (kind, True), verdict
 
 
+def test_a_host_that_keeps_a_job_from_its_start_is_the_evidence() -> None:
+    job = Job()
+    job.created(MWM)
+    unanswered = Cause(Code.ORDER_NOT_ANSWERED, seconds=9.0)
+    late = Cause(Code.HOST_NOT_PREPARED, host="h1", within=(unanswered,))
+    job(events.TimedOut, timer=events.Timer(events.TimerKind.START), within=(late,))
+    (verdict,) = verdicts(job)
+    (line,) = verdict.evidence
+    assert (line.host, line.cause) == ("h1", unanswered)
+    assert "log in by hand" in (cause_advice(verdict.cause) or "")
+
+
 @pytest.mark.parametrize(
     ("log", "signal", "kind", "at", "line"),
     [

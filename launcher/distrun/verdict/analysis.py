@@ -444,13 +444,19 @@ class _Analysis:
         code = Code.JOB_DID_NOT_START if is_start else Code.JOB_DID_NOT_END
         seconds = timeouts.start if is_start else timeouts.run
         names = self._failure.members[:_MOST_TASKS_QUOTED]
+        within = trigger.within[:_MOST_TASKS_QUOTED] if is_start else ()
+        evidence = [
+            Evidence(
+                task=None, source=Source.HOST, host=each.host, cause=next(iter(each.within), each)
+            )
+            for each in within
+        ] or [line for name in names for line in self._log(name).evidence_at(None)]
         nothing = Evidence(task=None, source=Source.LOGS, cause=Cause(Code.NO_OUTPUT))
         return Verdict(
             task=None,
             kind=Kind.TIMEOUT,
-            cause=Cause(code, seconds=seconds or 0.0),
-            evidence=tuple(line for name in names for line in self._log(name).evidence_at(None))
-            or (nothing,),
+            cause=Cause(code, seconds=seconds or 0.0, within=within),
+            evidence=tuple(evidence) or (nothing,),
         )
 
     def _child_of_stalled(self, timer: TimerKind = TimerKind.STALL) -> TaskFailure | None:

@@ -1234,6 +1234,8 @@ ADVICE: dict[Code, Words] = {
     Code.FILES_REFUSED_BY_HOSTS: "{advice_within}",
     Code.ONE_MACHINE_TWICE: "name each machine once in `hosts`, and give each task its own port",
     Code.PORTS_REFUSED: "{advice_within}",
+    Code.ORDER_NOT_ANSWERED: """does it answer at once if you log in by hand? If it is only slow,
+        raise timeouts.start""",
     Code.HOST_NOT_PREPARED: _advice_before_start,
     Code.SEVERAL: "{advice_within}",
     Code.PROC_MISSING: """mount it (mount -t proc proc /proc): distrun finds and ends processes by
@@ -1470,7 +1472,9 @@ ADVICE: dict[Code, Words] = {
     Code.RECORD_REMOVED: """leave the job's folders alone until the job has ended, in DISTRUN_HOME
         and in the state folder of other hosts: a restart writes there; or check that the host's
         disk is still mounted""",
-    Code.JOB_DID_NOT_START: "see where its tasks wait, or raise timeouts.start",
+    Code.JOB_DID_NOT_START: lambda c: (
+        _inner_advice(c) or "see where its tasks wait, or raise timeouts.start"
+    ),
     Code.JOB_DID_NOT_END: "see where its tasks wait, or raise timeouts.run",
     Code.JOB_DISK_FULL: "make room there, or set {folder_variable} to another disk",
 }

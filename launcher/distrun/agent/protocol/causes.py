@@ -402,7 +402,7 @@ class Code(StrEnum):
     WAITED_FOR_OTHERS = "waited_for_others"  # text: for how many; count: how many there are
     BEHIND_PROXY = "behind_proxy"  # within: the variable
     RECORD_REMOVED = "record_removed"  # task, within: why it could not be started
-    JOB_DID_NOT_START = "job_did_not_start"  # seconds
+    JOB_DID_NOT_START = "job_did_not_start"  # seconds; within: what kept hosts from it
     JOB_DID_NOT_END = "job_did_not_end"  # seconds
     JOB_DISK_FULL = "job_disk_full"  # name: the variable of its folder; host, within
     NO_OUTPUT = "no_output"
