@@ -147,7 +147,8 @@ def test_an_epoch_of_the_real_images(alone: Alone) -> None:
         skip("Fashion-MNIST is not installed", "apt-get install dataset-fashion-mnist")
     with alone(
         "--dataset", "fashion_mnist", "--data-dir", str(FOLDER), "--model", "cnn",
-        "--optimizer", "adam", "--epochs", "1", "--steps-per-epoch", "60",
+        "--optimizer", "adam", "--learning-rate", "0.003", "--epochs", "1",
+        "--steps-per-epoch", "30",
     ) as job:  # fmt: skip
         assert job.finish() == 0
     assert f"fashion_mnist from {FOLDER}, 60,000 + 10,000 images" in job.output

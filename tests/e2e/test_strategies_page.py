@@ -9,7 +9,7 @@ import pytest
 
 from harness.training import MAIN, RunPython
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(100)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 PAGE = Path(__file__).parents[2] / "docs" / "strategies.md"
 BLOCK = re.compile(
