@@ -12,15 +12,7 @@ from distrun.frozen import Frozen
 from distrun.verdict.model import Evidence, Source
 from distrun.verdict.rules import Excerpt
 from distrun.verdict.traceback_forms import plain_lines
-from distrun.verdict.tracebacks import (
-    ARGUMENTS,
-    ASIDE,
-    BAR_BEFORE_TRACEBACK,
-    GROUP,
-    LOGGED,
-    tracebacks,
-    type_of,
-)
+from distrun.verdict.tracebacks import ARGUMENTS, ASIDE, BAR, GROUP, LOGGED, tracebacks, type_of
 
 if TYPE_CHECKING:
     from distrun.verdict.tracebacks import Message, Traceback
@@ -179,7 +171,7 @@ class LogAnalysis:
         start = tail.begin
         text = _COLOUR.sub("", tail.raw[start:].decode("utf-8", "replace")).rstrip("\n")
         lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-        cut = [BAR_BEFORE_TRACEBACK.sub("", line[:_LONGEST_LINE]) for line in lines]
+        cut = [BAR.sub("", line[:_LONGEST_LINE]) for line in lines]
         self._raw, self._places = plain_lines(cut[-_MOST_LINES:])
         self.lines = [GROUP.sub("", line, count=1) for line in self._raw]
         self._code = code

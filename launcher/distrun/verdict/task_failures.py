@@ -352,7 +352,7 @@ def _crash(task: TaskState, log: LogAnalysis) -> TaskFailure:
         lines.append(log.crash)
         if log.frame is not None:
             lines.append(log.frame[0])
-    # TensorFlow reports a fault of a GPU in a line before the one by which it ends.
+    # TensorFlow reports a fault of a GPU one line before that by which it ends.
     lines += sorted(log.aborts, key=lambda each: "CUDA_ERROR" in log.lines[each])[-1:]
     quote = _shorten(log.quote(lines[-1])) if log.aborts else ""
     place = "" if log.crash is None else log.place

@@ -23,12 +23,10 @@ ASIDE = re.compile(
 """The line above a traceback that is not the main thread's."""
 _SPAWNED = re.compile(r'\s+File ".*/multiprocessing/(?:spawn|forkserver)\.py", line \d+, in ')
 """The second frame of a process that could not begin, for example to import the script."""
-_BAR = re.compile(r"[^|]{0,80}\d%\|[^|]{0,300}\|[^|\[]{0,40}\[[^\]]{0,200}\]")
-BAR_BEFORE_TRACEBACK = re.compile(
-    rf"{_BAR.pattern}(?=  File \"|    \S|[\w.]+(?:Error|Exception)\b)"
-)
+_BAR_LINE = re.compile(r"[^|]{0,80}\d%\|[^|]{0,300}\|[^|\[]{0,40}\[[^\]]{0,200}\]")
+BAR = re.compile(rf"{_BAR_LINE.pattern}(?=  File \"|    \S|[\w.]+(?:Error|Exception)\b)")
 """A bar of tqdm that another thread has written before a line of a traceback."""
-_BETWEEN = (LOGGED, ASIDE, _BAR)
+_BETWEEN = (LOGGED, ASIDE, _BAR_LINE)
 """What others may write between the lines of a traceback."""
 _GROUP_START = "Exception Group Traceback (most recent call last):"
 _HANDLING = "During handling of the above exception, another exception occurred:"
