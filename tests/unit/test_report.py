@@ -111,5 +111,7 @@ def test_a_job_that_succeeds_after_a_resume_needs_no_advice(kind: Kind, folder: 
 
 def test_the_row_of_a_job_with_a_long_name_fits_into_a_narrow_terminal(tmp_path: Path) -> None:
     job = RecordedJob(write_long_job(tmp_path / "jobs" / f"{'a' * 30}-aaaaaa", hosts=2))
-    for columns in (120, 80, 60):
-        assert headline(job, columns).cell_len <= columns
+    for columns, rows in ((120, 1), (80, 1), (60, 2)):
+        lines = headline(job, columns).plain.splitlines()
+        assert len(lines) == rows
+        assert max(map(len, lines)) <= columns

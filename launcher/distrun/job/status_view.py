@@ -60,19 +60,18 @@ def status_html(job: Job) -> str:
 
 
 def headline(job: Job, width: int) -> Text:
-    """Return the job in one row; without strategy and counts if the row is too narrow."""
+    """Return the job in one row; without its strategy if the row is too narrow, or in two."""
     state = job.state
     end = state.ended_at or (time.time() if job.is_running else state.created_at)
     words = [state.strategy, _count_phases(job.tasks) if len(job.tasks) > 1 else ""]
     words.append(format_duration(end - state.created_at) if end > state.created_at else "")
-    lines = [
-        Text.assemble(
-            (job.folder.job_id, "bold"), "  ", styled(job.phase),
-            *(f"  {printable(word)}" for word in line if word),
-        )
-        for line in (words, words[1:], words[2:])
-    ]  # fmt: skip
-    return next((each for each in lines if each.cell_len <= width), lines[-1])
+    head = Text.assemble((job.folder.job_id, "bold"), "  ", styled(job.phase))
+    for cells in (words, words[1:]):
+        rest = "  ".join(printable(word) for word in cells if word)
+        fits = head.cell_len + 2 + len(rest) <= width
+        if fits:
+            break
+    return Text.assemble(head, ("  " if fits else "\n") if rest else "", rest)
 
 
 def _count_phases(tasks: Sequence[TaskView]) -> str:
