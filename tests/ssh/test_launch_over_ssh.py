@@ -193,4 +193,7 @@ def test_a_slow_link_and_where_tasks_stand_are_told_with_what_tasks_send_each_ot
         timeout=60,
     )
     assert not_none(said)[1] == "worker:2"
+    found = json.loads(distrun("profile", "--seconds", "1", "--json").stdout)
+    rates = {(each["task"], each["peer"]): each["delivery_bytes"] for each in found["traffic"]}
+    assert 0 < rates["worker:2", "worker:0"] < rates["worker:0", "worker:1"]
     distrun.checked("kill")

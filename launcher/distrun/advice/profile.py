@@ -116,6 +116,7 @@ class Traffic(Frozen, kw_only=True):
         resent_packets: of those.
         limited: the share of the time for which the peer was not ready for more.
         round_trip: of a packet and its answer, in seconds: the longest of the connections.
+        delivery_bytes: what the fastest connection delivers while there is something to send.
     """
 
     task: str
@@ -124,6 +125,7 @@ class Traffic(Frozen, kw_only=True):
     resent_packets: float = 0.0
     limited: float = 0.0
     round_trip: float = 0.0
+    delivery_bytes: float = 0.0
 
 
 class SlowLink(Frozen, kw_only=True):
@@ -355,7 +357,7 @@ def find_traffic(profiles: Sequence[TaskProfile]) -> list[Traffic]:
         counted[:2]: (each, counted) for each in profiles for counted in each.recording.connections
     }
     found: dict[tuple[str, str], Traffic] = {}
-    for (local, remote), (each, (_, _, sent, _, resent, limited, trip)) in ends.items():
+    for (local, remote), (each, (_, _, sent, _, resent, limited, trip, rate)) in ends.items():
         peer = ends.get((remote, local))
         if peer is None or peer[0].task == each.task:
             continue
@@ -367,6 +369,7 @@ def find_traffic(profiles: Sequence[TaskProfile]) -> list[Traffic]:
             resent_packets=before.resent_packets + resent / seconds,
             limited=before.limited + limited / 1e6 / seconds,
             round_trip=max(before.round_trip, trip / 1e6),
+            delivery_bytes=max(before.delivery_bytes, float(rate)),
         )
     return sorted(found.values(), key=lambda each: each.sent_bytes, reverse=True)
 

@@ -180,9 +180,10 @@ def network_lines(traffic: Sequence[Traffic], slow: SlowLink | None) -> list[str
     if sent < _LEAST_SENT:
         return []
     most, resent = traffic[0], sum(each.resent_packets for each in traffic)
+    rate, delivery = (format_bytes(round(n)) for n in (most.sent_bytes, most.delivery_bytes))
     words = [
         f"network: {format_bytes(round(sent))}/s between tasks",
-        f"most from {most.task} to {most.peer}: {format_bytes(round(most.sent_bytes))}/s",
+        f"most from {most.task} to {most.peer}: {rate}/s, while it sends {delivery}/s",
     ]
     words += [f"{resent:.0f} packets/s are sent again"] if resent >= 1 else []
     if most.limited >= profile.LEAST_GAIN:

@@ -84,9 +84,10 @@ class Recording(Frozen, kw_only=True):
     """The highest that its host measures; 0: unknown."""
     gpus: tuple[tuple[str, ...], ...]
     """Of each GPU that it may use, what nvidia-smi says: see :func:`distrun.advice.gpus.read`."""
-    connections: tuple[tuple[int, int, int, int, int, int, int], ...]
+    connections: tuple[tuple[int, int, int, int, int, int, int, int], ...]
     """Of each TCP connection: local and remote port; counted meanwhile: bytes sent and received,
-    packets sent again, microseconds limited by the receiver; and the round trip's microseconds."""
+    packets sent again, microseconds limited by the receiver; the round trip's microseconds, and
+    the bytes a second that it delivered while there was something to send."""
 
 
 class ProcessStacks(Frozen, kw_only=True):

@@ -20,8 +20,9 @@ _ANY_STATE = 0xFFFFFFFF
 _INET_DIAG_REQUEST = struct.Struct("=BBBxI48x")  # linux/inet_diag.h, as all _INET*
 _INET_DIAG_MESSAGE_BYTES, _INET_DIAG_INFO = 72, 2
 _INET_DIAG_PORTS, _INET_DIAG_ADDRESS, _INET_DIAG_UID_AND_INODE = 4, 8, 64
-_TCP_INFO = struct.Struct("=68xI28xI16xQQ40xQ")  # linux/tcp.h
-"""Round trip, packets sent again, bytes acknowledged and received, time limited by a receiver."""
+_TCP_INFO = struct.Struct("=68xI28xI16xQQ24xQ8xQ")  # linux/tcp.h
+"""Round trip, packets sent again, bytes acknowledged and received, rate of delivery, time limited
+by a receiver."""
 _ESTABLISHED, _TIME_WAIT, _LISTENING = 1, 6, 10  # net/tcp_states.h
 _NETLINK_SECONDS = 5.0
 
@@ -55,6 +56,8 @@ class Traffic(NamedTuple):
     limited: int
     """For how long its receiver was not ready for more."""
     round_trip: int
+    delivery: int
+    """Bytes a second, while there was something to send."""
 
 
 def traffic() -> Dict[str, Traffic]:
@@ -63,9 +66,9 @@ def traffic() -> Dict[str, Traffic]:
     for answer in _inet_sockets(_ESTABLISHED, 1 << (_INET_DIAG_INFO - 1)):
         info = _attributes(answer[_INET_DIAG_MESSAGE_BYTES:]).get(_INET_DIAG_INFO, b"")
         if len(info) >= _TCP_INFO.size:  # before Linux 4.9 it has less
-            trip, resent, sent, received, limited = _TCP_INFO.unpack_from(info)
+            trip, resent, sent, received, rate, limited = _TCP_INFO.unpack_from(info)
             local, remote, name, *_ = _parts(answer)
-            found[name] = Traffic(local, remote, sent, received, resent, limited, trip)
+            found[name] = Traffic(local, remote, sent, received, resent, limited, trip, rate)
     return found
 
 

@@ -264,7 +264,7 @@ def _connections(
     for name in sock_diag.sockets_of(pid) & after.keys():
         now, first = after[name], before.get(name, after[name])
         counted = [now[n] - first[n] for n in range(2, 6)]
-        found.append((now.local_port, now.remote_port, *counted, now.round_trip))
+        found.append((now.local_port, now.remote_port, *counted, *now[6:]))
     return sorted(found, key=lambda each: each[2] + each[3])[-_MOST_CONNECTIONS:]
 
 

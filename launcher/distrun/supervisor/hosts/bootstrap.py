@@ -71,6 +71,7 @@ _SOURCE_ONLY = (
     *("distrun.agent.linux.peers", "distrun.agent.lease"),
     *("distrun.agent.linux.child_deaths", "distrun.agent.probe.inspection"),
     *("distrun.agent.linux.port_owners", "distrun.agent.linux.cgroups"),
+    "distrun.agent.linux.oom",
 )
 """Modules that so few agents need, or that are so short, that they are not sent compiled."""
 
