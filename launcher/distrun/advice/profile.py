@@ -74,6 +74,11 @@ _OWN_INPUT = re.compile(
 )
 """The user's innermost function, if what it has called of libraries is of no kind."""
 _PRINTS = re.compile(r"\bprint\(|\b(?:stdout|stderr)\.(?:write|flush)\(")
+_COLLECTIVE = re.compile(
+    r"(?i)\b(?:recv(?:_into|from|msg)?|accept|barrier|bcast|broadcast|gather|scatter"
+    r"|all_?(?:reduce|gather)|reduce_?scatter)\("
+)
+"""Calls by which the tasks of a program with its own communication wait for each other."""
 _GENERATORS = re.compile(r" [^ ]*/(?:script_ops|from_generator_op)\.py$")
 """Frames of threads in which TensorFlow calls the user's generator."""
 _OUTERMOST = ("<module>", "_run_module_as_main")
@@ -197,8 +202,10 @@ class Timeline:
             for kind, form in rules:
                 if any(re.search(form, self._keys[i]) for i in frames):
                     return kind
-        if stack and _PRINTS.search(self._recording.frames[stack[0]][3]):
-            return Kind.PRINTING
+        line = self._recording.frames[stack[0]][3] if stack else ""
+        for kind, pattern in ((Kind.PRINTING, _PRINTS), (Kind.STEP, _COLLECTIVE)):
+            if pattern.search(line):
+                return kind
         is_input = depth is not None and _OWN_INPUT.search(self._keys[stack[depth]])
         return Kind.INPUT if is_input else Kind.OWN
 
