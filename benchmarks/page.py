@@ -295,7 +295,7 @@ _OF_TRAINING = """\
 The tutorial's script, unchanged, with two workers on these cores (3 epochs of 70 steps), {rounds}
 times in turn: the median, the smallest and the largest, and the median of the ratios to the run by
 hand of the same round. distrun has the C library keep [freed memory](spec.md#freed-memory). The
-goal is 0.70 of by hand to the end, 1.00 to the first step, and 0.50 a step.
+goal is 0.60 of by hand to the end, 1.00 to the first step, and 0.45 a step.
 """
 
 
