@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable
 
@@ -57,7 +58,11 @@ class Clients:
 
     def _accept(self) -> None:
         try:
-            connection, _ = self._server.accept()
+            second = os.dup(self._server.fileno())  # a channel needs two descriptors
+            try:
+                connection, _ = self._server.accept()
+            finally:
+                os.close(second)
         except OSError:
             # The connection waits. The loop would report it again and again.
             self._loop.unwatch(self._server)
