@@ -13,6 +13,17 @@ T0 = 1_700_000_000.0
 PLAIN = View(("worker:0", "worker:1", "ps:0"))
 
 
+def append(log: TaskLog, text: bytes, at: float | None = None) -> None:
+    """Write to a log; with a time after `T0`, also to its index."""
+    with open(log.path, "ab") as file:
+        file.write(text)
+        size = file.tell()
+    if at is not None:
+        with open(log.index_path, "ab") as file:
+            file.write(struct.pack("<dQ", T0 + at, size))
+        os.utime(log.path, (T0 + at, T0 + at))
+
+
 class Job:
     """A folder of logs, written as the agent would."""
 
@@ -25,14 +36,7 @@ class Job:
         return TaskLog(task, base + ".log", base + ".idx")
 
     def write(self, task: str, text: bytes, at: float | None = None) -> None:
-        log = self._log(task)
-        with open(log.path, "ab") as file:
-            file.write(text)
-            size = file.tell()
-        if at is not None:
-            with open(log.index_path, "ab") as file:
-                file.write(struct.pack("<dQ", T0 + at, size))
-            os.utime(log.path, (T0 + at, T0 + at))
+        append(self._log(task), text, at)
 
     def shown(self, view: View = PLAIN, **which: Any) -> bytes:
         return b"".join(merged(self.logs, view, **which))

@@ -3,13 +3,14 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from distrun.lifecycle import TaskPhase
 from distrun.words.causes import cause_text
 
-from .histories import MWM, PS, Job, restarts_planned
+from .histories import MWM, PS, Job, restarts_planned, running
 from .specs import load_text
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "failures-reference.md"
@@ -43,18 +44,12 @@ def start_job(
     roles = ", ".join(f"{role}: {about}" for role, about in cluster.items())
     program = "program: {command: [sh]}"
     spec = load_text(folder, f"strategy: {strategy}\ncluster: {{{roles}}}\n{program}\n{more}\n")
-    job = Job()
-    job.created(
-        spec.strategy,
-        spec.success,
-        restart=spec.restart,
-        role_restarts={each.role.value: each.restart for each in spec.roles if each.restart},
-        **({} if spec.workers is None else {"workers": spec.workers}),
-    )
     names = [f"{role.role.value}:{n}" for role in spec.roles for n in range(role.count)]
-    job.planned(*names)
-    job.started(*names)
-    return job
+    own = {each.role.value: each.restart for each in spec.roles if each.restart}
+    about: dict[str, Any] = {"restart": spec.restart, "role_restarts": own}
+    if spec.workers is not None:
+        about["workers"] = spec.workers
+    return running(spec.strategy, *names, success=spec.success, **about)
 
 
 def exits_of(cell: str) -> list[tuple[str, int]]:

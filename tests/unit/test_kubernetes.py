@@ -602,16 +602,6 @@ def test_a_role_may_have_pods_of_its_own() -> None:
     assert {each.name: each.host.name for each in again} == hosts
 
 
-def _in_pods(**settings: Any) -> Spec:
-    pods_ = {"hosts": "kubernetes", "kubernetes": {"image": "i:1", **settings}}
-    program = {"command": ["true"], "sync": "off", "workdir": "/"}
-    return load_mapping({"strategy": "default", **pods_, "program": program})
-
-
-def test_a_job_of_one_process_has_a_pod() -> None:
-    assert [(each.name, each.pod) for each in _in_pods().hosts] == [("pod1", True)]
-
-
 @pytest.mark.parametrize(
     ("overlay", "said"),
     [
@@ -626,4 +616,4 @@ def test_a_job_of_one_process_has_a_pod() -> None:
 )
 def test_an_overlay_has_the_types_of_a_template(overlay: Json, said: str) -> None:
     with pytest.raises(InvalidSpecError, match=said):
-        _in_pods(pod=overlay)
+        load_mapping({**OWN_PODS, "kubernetes": {"image": "i:1", "pod": overlay}})

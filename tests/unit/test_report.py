@@ -16,7 +16,7 @@ from distrun.job.status_view import headline
 from distrun.verdict.model import Kind, Verdict
 from harness.long_job import write_long_job
 
-from .histories import MWM, Job, because
+from .histories import Job, because
 from .scenarios import play
 
 MARKER = "--- attempt 1, 2026-03-01 12:00:01: restarted after worker:0 exited 5 ---\n"
@@ -82,8 +82,7 @@ def test_an_evaluators_restarts_are_not_the_jobs(folder: JobFolder) -> None:
 
 def aborted(kind: Kind) -> Job:
     """A job that failed by no task."""
-    job = Job()
-    job.created(MWM)
+    job = play(["mwm worker | created"])
     cause = Cause(Code.HOST_LOST, host="h2", within=(because("silent"),))
     job(events.Aborted, cause=cause, exit_code=69)
     job(events.VerdictReached, verdict=Verdict(task=None, kind=kind, cause=cause))

@@ -9,7 +9,7 @@ from distrun.lifecycle import JOB, MOST_FREE_IN_A_ROW, SIGKILL, SetTimer, may_re
 from distrun.spec.model import RestartSpec
 from distrun.words.causes import cause_text
 
-from .histories import Job, backoff_over, because, restarts_planned
+from .histories import backoff_over, because, restarts_planned, running
 from .scenarios import play, scenarios, start_again
 
 SCENARIOS = """
@@ -44,14 +44,6 @@ again worker:1
 = attempts chief:0=0 worker:0=0 worker:1=2 ps:0=0
 chief:0 exit 0
 = succeeded 0 task
-
-# a chief or ps takes the whole group along
-ps chief worker:2 ps evaluator | max=3
-ps:0 exit 1
-again chief:0 worker:0 worker:1 ps:0
-chief:0 exit 1
-again chief:0 worker:0 worker:1 ps:0
-= attempts chief:0=2 worker:0=2 worker:1=2 ps:0=2 evaluator:0=0
 
 # a group restart takes in a worker's own and is counted once
 ps chief worker:2 ps | max=3
@@ -122,17 +114,6 @@ evaluator:0 gone 0 -> nothing
 worker:0 gone 0
 = succeeded 0 task
 
-# the last failure decides and the outcome says how often it was tried
-mwm worker:3 | max=2
-worker:1 exit 3
-again worker:0 worker:1 worker:2
-worker:1 exit 4
-again worker:0 worker:1 worker:2
-worker:2 exit 5
-= failed 5 task
-= words worker:2 exited 5, after 2 restarts; not restarted: restart.max allows 2 restarts
-= left 1 0
-
 # what the spec never restarts ends a restart that its echo has begun
 mwm worker:3 | max=3 never_on=3
 worker:0 exit 1
@@ -177,10 +158,7 @@ worker:1 exit 42 after 60 -> stop worker:0 worker:1 worker:2 grace 10; set resta
 = budget 0
 = free 1
 = left 1
-worker:0 worker:2 exit 42
-worker:0 worker:1 worker:2 end
-backoff
-worker:0 worker:1 worker:2 start
+again worker:0 worker:1 worker:2
 = job running
 worker:0 exit -15 after 60
 = free 1 1
@@ -357,10 +335,7 @@ def test_a_job_that_ended_with_its_supervisor_restarts_nothing() -> None:
 
 
 def delays(job_id: str, **policy: Any) -> list[float]:
-    job = Job()
-    job.created("mirrored", job_id=job_id, restart=RestartSpec(max=8, **policy))
-    job.planned("worker:0")
-    job.started("worker:0")
+    job = running("mirrored", "worker:0", job_id=job_id, restart=RestartSpec(max=8, **policy))
     for _ in range(8):
         job.exited("worker:0", 1)
         start_again(job, ["worker:0"])

@@ -129,14 +129,6 @@ def test_nothing_is_watched_once_it_is_stopped(stalling: Tasks) -> None:
 # Without timeouts.stall --------------------------------------------------------------------
 
 
-def test_a_job_that_does_nothing_is_quiet_after_two_minutes(quiet: Tasks) -> None:
-    found = not_none(quiet.wait(600.0))
-    assert QUIET_SECONDS <= found <= QUIET_SECONDS * 1.5
-    assert quiet.measured == 2
-    quiet.signs.record("worker:0", None)
-    assert quiet.changes == [True, False]
-
-
 @pytest.mark.parametrize("task", ["worker:0", "worker:1"])
 @pytest.mark.parametrize(("share", "is_quiet"), [(0.009, True), (0.012, False), (BUSY, False)])
 def test_a_task_is_idle_that_uses_less_than_a_hundredth_of_a_core(

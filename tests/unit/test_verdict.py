@@ -14,7 +14,6 @@ from distrun.agent.protocol import Cause, Code
 from distrun.job import events
 from distrun.job.stacks import Place
 from distrun.lifecycle import STALL
-from distrun.spec.model import RestartSpec
 from distrun.verdict.log_analysis import LogAnalysis, LogTail
 from distrun.verdict.model import Kind, Verdict
 from distrun.verdict.success import success_verdict
@@ -22,9 +21,9 @@ from distrun.words.causes import cause_advice, cause_text
 from distrun.words.verdicts import evidence_text
 from harness.values import not_none
 
-from .histories import MWM, Job, running
+from .histories import MWM, running
 from .scenarios import check, play, scenarios, verdict_words, verdicts
-from .test_verdict_words import ABORTED, DUMP, ECHO, HANDLED, raised
+from .test_verdict_words import ABORTED, DUMP, ECHO, HANDLED, alone, raised
 
 OWN = (
     "Traceback (most recent call last):\n"
@@ -296,15 +295,13 @@ def test_what_a_task_waits_for_without_end_is_the_cause(what: str, is_stopped: b
     else:
         job.timed_out("stall")
     job.gone("worker:0", None, 6)
-    job(events.TaskExited, task="worker:1", attempt=0, code=None, signal=6, **exit_fields)
-    job.ended("worker:1")
+    job.gone("worker:1", None, 6, **exit_fields)
     (verdict,) = verdicts(job, worker1=log + LOGS["STACK"])
     assert (verdict.kind, said in cause_text(verdict.cause)) == (kind, True), verdict
 
 
 def test_a_host_that_keeps_a_job_from_its_start_is_the_evidence() -> None:
-    job = Job()
-    job.created(MWM)
+    job = play(["mwm worker | created"])
     unanswered = Cause(Code.ORDER_NOT_ANSWERED, seconds=9.0)
     late = Cause(Code.HOST_NOT_PREPARED, host="h1", within=(unanswered,))
     job(events.TimedOut, timer=events.Timer(events.TimerKind.START), within=(late,))
@@ -325,8 +322,7 @@ def test_what_a_child_died_of_is_evidence(
     log: str, signal: int, kind: Kind, at: int, line: str
 ) -> None:
     job, child = play(["mwm worker"]), LOST_CHILD._replace(signal=signal)
-    job(events.TaskExited, task="worker:0", attempt=0, code=1, signal=None, child=child)
-    job.ended("worker:0")
+    job.gone("worker:0", 1, child=child)
     (verdict,) = verdicts(job, worker0=log)
     assert verdict.kind is kind
     assert line in evidence_text(verdict.evidence[at])
@@ -388,9 +384,7 @@ def test_a_full_disk_is_of_the_variable_that_its_host_goes_by() -> None:
         ("DISTRUN_HOME", "DISTRUN_HOME"),
         ("XDG_STATE_HOME", "XDG_STATE_HOME for its login"),
     ):
-        job = Job()
-        job.created(MWM)
-        job.planned("worker:0", host="h1")
+        job = play(["mwm worker | planned worker:0@h1"])
         job(events.HostFault, host="h1", cause=Cause(Code.LOG_DISK_FULL, path="/x", name=name))
         (verdict,) = verdicts(job)
         assert verdict.kind is Kind.DISK_FULL
@@ -400,8 +394,7 @@ def test_a_full_disk_is_of_the_variable_that_its_host_goes_by() -> None:
 def test_exits_are_ordered_by_when_they_were_not_by_when_they_were_heard_of() -> None:
     """The link to `there` was down, and its clock is 100 s behind."""
     job = running(MWM, "worker:0", "worker:1", places={"worker:1": "there"})
-    about = {"hostname": "there", "python": "3.11", "cores": 2.0, "gpus": ()}
-    job(events.HostReady, host="there", agent_pid=2, behind=100.0, **about)
+    job.ready("there", behind=100.0)
     for task, at in (("worker:0", 1001.0), ("worker:1", 900.0)):
         job.happened(events.TaskExited(at=at, task=task, attempt=0, code=1, was_stopping=False))
     job.ended("worker:0", "worker:1")
@@ -411,24 +404,17 @@ def test_exits_are_ordered_by_when_they_were_not_by_when_they_were_heard_of() ->
 
 
 def test_each_restart_has_its_verdict_and_the_end_has_its_own() -> None:
-    policy = RestartSpec(max=1, backoff=0.1)
-    job = running(MWM, "worker:0", "worker:1", restart=policy)
-    job.gone("worker:1", signal=9)
-    job.gone("worker:0", 1)
-    job.timed_out("restart:1")
-    job.started("worker:0", "worker:1")
-    job.gone("worker:0", 1)
-    job.gone("worker:1", signal=15)
+    job = play(["mwm worker:2 | max=1", "worker:1 gone -9", "worker:0 gone 1", "backoff",
+                "worker:0 worker:1 start", "worker:0 gone 1", "worker:1 gone -15"])  # fmt: skip
     first, last = verdicts(job, worker0=OWN)
     assert (first.task, first.kind, first.attempt) == ("worker:1", Kind.KILLED, 0)
     assert (last.task, last.kind, last.attempt) == ("worker:0", Kind.EXCEPTION, 1)
 
 
 def test_out_of_memory_by_the_kernels_word() -> None:
-    job = running(MWM, "worker:0", "worker:1")
+    job = play(["mwm worker:2"])
     oom = Cause(Code.OOM_KILL_LOGGED, text="Memory cgroup out of memory: Killed process 7")
-    job(events.TaskExited, task="worker:1", attempt=0, signal=9, oom=oom)
-    job.ended("worker:1")
+    job.gone("worker:1", signal=9, oom=oom)
     job.gone("worker:0", signal=15)
     (verdict,) = verdicts(job)
     assert (verdict.task, verdict.kind) == ("worker:1", Kind.HOST_MEMORY)
@@ -460,11 +446,7 @@ def test_thousands_of_errors_in_a_log_delay_no_verdict(line: str) -> None:
     ids=["frame", "message", "marks"],
 )
 def test_a_long_line_in_a_log_delays_no_verdict(lines: str) -> None:
-    job = running(MWM, "worker:0", "worker:1")
-    job.gone("worker:0", 1)
-    job.gone("worker:1", signal=15)
-    (verdict,) = verdicts(job, worker0=f"{HEAD}\n{lines}\n")
-    assert verdict.task == "worker:0"
+    assert alone(f"{HEAD}\n{lines}\n").task == "worker:1"
 
 
 # What speaks against a success --------------------------------------------------------------------
@@ -679,8 +661,7 @@ def test_what_a_host_has_seen_of_a_task_that_exited_0(seen: dict[str, Any], said
     """The other task has ended before anything could be seen of it."""
     job = play(["mwm worker:2"])
     for name, more in (("worker:0", seen), ("worker:1", {})):
-        job(events.TaskExited, task=name, attempt=0, code=0, signal=None, **more)
-        job.ended(name)
+        job.gone(name, **more)
     verdict = success_verdict(job.state, lambda _: LogTail(b""), ("", ""))
     told = "" if verdict is None else cause_text(verdict.cause)
     assert said in told if said else not told
@@ -700,11 +681,7 @@ def test_what_a_host_has_seen_of_a_task_that_exited_0(seen: dict[str, Any], said
 def test_a_program_that_lived_until_its_timeout_is_told(
     script: str, lived: float, is_told: bool
 ) -> None:
-    job = play(["mwm worker"])
-    job(events.TaskExited, task="worker:0", attempt=0, code=0, signal=None, lived=lived)
-    job.ended("worker:0")
-    verdict = success_verdict(job.state, lambda _: LogTail(b""), ("t.sh", script))
-    assert (verdict is not None) == is_told
+    assert bool(found("mwm worker", f"worker:0 gone 0 after {lived}", script=script)) is is_told
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ from distrun.words.causes import cause_advice, cause_text
 from distrun.words.formats import clip, wrapped
 from harness.values import not_none
 
-from .histories import MWM, Job, running
-from .scenarios import verdicts
+from .histories import MWM, Job
+from .scenarios import play, verdicts
 
 TB = 'Traceback (most recent call last):\n  File "/u/t.py", line 9, in <module>\n    train()\n'
 HANDLED = TB + "FileNotFoundError: [Errno 2] No such file or directory: 'cache'\n"
@@ -43,7 +43,7 @@ DUMP = (
 
 
 def alone(log: str, code: int | None = 1, signal: int | None = None) -> Verdict:
-    job = running(MWM, "worker:0", "worker:1")
+    job = play(["mwm worker:2"])
     job.gone("worker:1", code, signal)
     job.gone("worker:0", signal=15)
     (verdict,) = verdicts(job, worker1=log)
@@ -125,9 +125,7 @@ UNABLE = {
 
 @pytest.mark.parametrize("cause", UNABLE)
 def test_what_could_not_be_started_has_the_advice_for_its_cause(cause: Cause) -> None:
-    job = Job()
-    job.created(MWM)
-    job.planned("worker:0")
+    job = play(["mwm worker | planned"])
     job(events.TaskNotStarted, task="worker:0", attempt=0, cause=cause)
     job.ended("worker:0")
     (verdict,) = verdicts(job)

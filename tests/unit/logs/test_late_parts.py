@@ -1,7 +1,6 @@
 """A log with parts that arrived late, or from several hosts, reads as if it was written here."""
 
 import itertools
-import os
 import random
 import struct
 from pathlib import Path
@@ -9,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from distrun.agent.linux import syscalls
-from distrun.agent.protocol import INDEX_RECORD, LogData
+from distrun.agent.protocol import LogData
 from distrun.job.chosen_logs import joined_logs
 from distrun.job.folder import JobFolder, late_log_name, task_of_log
 from distrun.logs import JoinedLog, LatePart, TaskLog, View, merged
 from distrun.supervisor.hosts.log_mirror import LogMirror
-from harness.logs import T0, Job
+from harness.logs import T0, Job, append
 
 WHOLE = "".join(f"line {number}\n" for number in range(60)).encode()
 
@@ -40,7 +39,7 @@ def split(folder: JobFolder, cuts: list[int]) -> JoinedLog:
         found = zip(line, logs[at : at + len(line)], strict=True)
         for _, group in itertools.groupby(found, lambda byte: byte[1].path):
             text, (log, *_) = zip(*group, strict=True)
-            _write(log, bytes(text), second)
+            append(log, bytes(text), second)
         at += len(line)
     assert own.extent().size == len(WHOLE) - missing
     parts = []
@@ -48,15 +47,6 @@ def split(folder: JobFolder, cuts: list[int]) -> JoinedLog:
         part = TaskLog("worker:0", str(path), str(index))
         parts.append(LatePart(offset, part, part.extent().size))
     return JoinedLog(own.task, own.path, own.index_path, tuple(parts))
-
-
-def _write(log: TaskLog, text: bytes, second: int) -> None:
-    with open(log.path, "ab") as file:
-        file.write(text)
-        size = file.tell()
-    with open(log.index_path, "ab") as file:
-        file.write(INDEX_RECORD.pack(T0 + second, size))
-    os.utime(log.path, (T0 + second, T0 + second))
 
 
 @pytest.mark.parametrize("seed", range(10))
