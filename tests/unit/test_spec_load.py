@@ -133,18 +133,6 @@ def test_a_folder_in_which_tasks_run_goes_by_the_path_that_is_sent(folder: Path)
     assert spec.program.workdir == str(folder)
 
 
-def test_paths_are_relative_to_the_file_and_workdir_defaults_to_the_caller(folder: Path) -> None:
-    inner = folder / "a" / "b"
-    inner.mkdir(parents=True)
-    (inner / "run.py").touch()
-    (inner / "job.yaml").write_text("strategy: mirrored\nprogram: {script: run.py}\n")
-
-    spec = load("a/b/job.yaml", cwd=str(folder))
-
-    assert spec.program.target == str(inner / "run.py")
-    assert spec.program.workdir == str(folder)
-
-
 ODD_SCRIPT = "strategy: mirrored\nprogram: {script: a b.py}\n"
 BY_PYTHON = "command: [python3, -u, a b.py, --lr, 1]"
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from distrun.agent.protocol import Cause, Code
+from distrun.frozen import replace
 from distrun.job import events
 from distrun.job.history import Sample
 from distrun.job.stacks import Place
@@ -15,36 +16,27 @@ from distrun.lifecycle import TaskState, Used
 from distrun.report.outliers import Measure, outliers
 from distrun.report.series import panels
 from distrun.spec.model import Timeouts
-from distrun.strategies import Role, Success
+from distrun.strategies import Role
+
+from .histories import MWM, running
 
 A, B = "worker:0", "worker:1"
+RECORD: list[Any] = running(MWM, A, B, places={A: "gpu0", B: "gpu1"}).history
+CREATED, READY, _, _, PLANNED = RECORD[:5]
 
 
 def created(
     at: float, kind: type[events.JobCreated] = events.JobCreated, stall: float | None = None
 ) -> events.JobCreated:
-    return kind(
-        at=at, job_id="job-1", name="job", strategy="multi_worker_mirrored",
-        success=Success.CHIEF_AND_WORKERS, spec_file="s.yaml", supervisor_pid=1,
-        timeouts=Timeouts(stall=stall),
-    )  # fmt: skip
+    return kind(**{**vars(CREATED), "at": at, "timeouts": Timeouts(stall=stall)})
 
 
-def planned(at: float) -> events.JobPlanned:
-    return events.JobPlanned(
-        at=at,
-        tasks=tuple(
-            events.TaskRecord(name=name, role=Role.WORKER, index=index, host=f"gpu{index}")
-            for index, name in enumerate((A, B))
-        ),
-    )
+def planned(at: float) -> Any:
+    return replace(PLANNED, at=at)
 
 
-def ready(at: float, host: str, behind: float = 0.0) -> events.HostReady:
-    return events.HostReady(
-        at=at, host=host, agent_pid=1, hostname=host, python="3.11", cores=2.0, gpus=(),
-        behind=behind,
-    )  # fmt: skip
+def ready(at: float, host: str, behind: float = 0.0) -> Any:
+    return replace(READY, at=at, host=host, behind=behind)
 
 
 def started(at: float, task: str, attempt: int = 0) -> events.TaskStarted:

@@ -403,14 +403,6 @@ def test_exits_are_ordered_by_when_they_were_not_by_when_they_were_heard_of() ->
     assert "got 18" in cause_text(verdict.cause)
 
 
-def test_each_restart_has_its_verdict_and_the_end_has_its_own() -> None:
-    job = play(["mwm worker:2 | max=1", "worker:1 gone -9", "worker:0 gone 1", "backoff",
-                "worker:0 worker:1 start", "worker:0 gone 1", "worker:1 gone -15"])  # fmt: skip
-    first, last = verdicts(job, worker0=OWN)
-    assert (first.task, first.kind, first.attempt) == ("worker:1", Kind.KILLED, 0)
-    assert (last.task, last.kind, last.attempt) == ("worker:0", Kind.EXCEPTION, 1)
-
-
 def test_out_of_memory_by_the_kernels_word() -> None:
     job = play(["mwm worker:2"])
     oom = Cause(Code.OOM_KILL_LOGGED, text="Memory cgroup out of memory: Killed process 7")
