@@ -286,12 +286,10 @@ def test_a_second_request_to_stop_does_not_wait_for_logs(hostile: Hostile) -> No
     world = hostile(log_sender(300_000))
     world.agents[EVIL].is_immortal = True
     world.settle()
-    for _ in range(3):
-        world.advance()
+    world.wait(22.5)
     for agent in world.agents.values():
         agent.end_tasks()
-    for _ in range(100):
-        world.advance()
+    world.wait(750.0)
     assert not world.faults
     for _ in range(2):
         world.stop()
@@ -335,8 +333,7 @@ def test_logs_that_are_left_on_their_host_are_in_its_folder(hostile: Hostile) ->
 def test_a_start_that_is_not_answered_is_a_fault_of_its_host(hostile: Hostile) -> None:
     never = without("TaskStarted", "TaskListening", "UsageSampled")
     world = hostile(never, timeouts=WITHOUT_LIMITS)
-    for _ in range(50):
-        world.advance()
+    world.wait(375.0)
     assert "StartTask of evaluator:0 within 300 s" in cause_text(world.faults[EVIL])
 
 

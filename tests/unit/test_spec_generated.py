@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 
 from distrun.codec import from_json, to_json
 from distrun.errors import InvalidSpecError
-from distrun.spec.loader import load
 from distrun.spec.model import HostSpec, ProgramSpec, RestartSpec, Spec, SshSpec, Timeouts
 from distrun.spec.nodes import Entry, Mapping, Node, Scalar, Sequence
 from distrun.spec.problems import Mark, Problems, SpecProblemsError
@@ -33,7 +32,7 @@ from distrun.spec.yamlnodes import MAX_BYTES, parse
 from distrun.spec.yamltext import yaml_text
 from harness.examples import examples
 
-from .specs import load_text
+from .specs import load_text, refusal
 from .test_spec_load import EVERYTHING, SMALL
 
 FEW = settings(
@@ -286,28 +285,19 @@ VALUES = [
     *("0", "-1", "-0.0", "1.5", "1e400", ".nan", "-.inf", "9" * 400, "0x" + "f" * 400, "9" * 5000),
     *("999999999.999999999TiB", "9" * 400 + "TB", "-5GB", "999999999d", "0.000000001ms", "-1s"),
     *("010", "1:30", "2001-01-01", "'5'", "\u0663", "[]", "{}", "1e-320", "false", "''"),
-    *(
-        "'\\ud800'",
-        "2147483648",
-        "9223372036854775808",
-        "null",
-        "1-999999999999",
-        "{x: 1}",
-        "[[]]",
-        "x",
-    ),
+    *("'\\ud800'", "2147483648", "9223372036854775808", "null", "1-999999999999"),
+    *("{x: 1}", "[[]]", "x"),
 ]
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_a_value_is_valid_or_refused_with_its_position(tmp_path: Path, key: str) -> None:
     (tmp_path / "x.py").write_text("")
-    path = tmp_path / "job.yaml"
-    path.write_text(SPEC + HOST * key.startswith("hosts["))
+    text = SPEC + HOST * key.startswith("hosts[")
     refusals = []
     for value in VALUES[KEYS.index(key) % 2 :: 2]:  # neighbours have the same readers
         try:
-            spec = load(str(path), overrides=(f"{key}={value}",))
+            spec = load_text(tmp_path, text, overrides=(f"{key}={value}",))
         except InvalidSpecError as error:
             refusals.append(str(error))
         else:  # a supervisor reads it again, and so does a resume
@@ -319,7 +309,5 @@ def test_a_value_is_valid_or_refused_with_its_position(tmp_path: Path, key: str)
 def test_a_script_that_is_larger_than_any_is_refused(tmp_path: Path) -> None:
     with (tmp_path / "x.py").open("w") as script:
         script.truncate(1 << 40)
-    path = tmp_path / "job.yaml"
-    path.write_text(SPEC)
-    with pytest.raises(InvalidSpecError, match=r"job.yaml:4:19: .*x.py' is larger than 100 MB"):
-        load(str(path))
+    said = str(refusal(tmp_path, SPEC))
+    assert re.match(r"job.yaml:4:19: .*x.py' is larger than 100 MB", said)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from distrun.spec.hostnames import host_set
+from harness.command import write_program
 
 from .specs import load_text, refusal
 
@@ -118,11 +119,8 @@ def test_a_pipe_is_no_hostfile(folder: Path) -> None:
 def test_an_address_to_which_ssh_leads_is_that_of_the_host(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ssh = folder / "ssh"
-    ssh.write_text(
-        '#!/bin/sh\nfor host; do :; done\n[ "$host" = gpu1 ] && echo hostname 10.9.9.9\n'
-    )
-    ssh.chmod(0o755)
+    name = 'for host; do :; done\n[ "$host" = gpu1 ] && echo hostname 10.9.9.9\n'
+    write_program(folder / "ssh", f"#!/bin/sh\n{name}")
     monkeypatch.setenv("PATH", str(folder))
     spec = load_text(
         folder,

@@ -14,6 +14,7 @@ from distrun.spec import interpreter
 from distrun.spec.loader import load
 from distrun.spec.model import HostSpec, Placement, ProgramKind, RestartSpec, Sync
 from distrun.strategies import Role, Success
+from harness.command import write_program
 
 from .specs import load_text, refusal
 
@@ -366,18 +367,12 @@ def test_the_caret_is_below_the_place_also_behind_wide_characters(folder: Path) 
 # The interpreter ----------------------------------------------------------------------------------
 
 
-def program(path: Path, text: str = "#!/bin/sh\n") -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
-    return path
-
-
 @pytest.fixture
 def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.chdir(tmp_path)
     for name in ("venv/bin/python", "conda/bin/python", "path/python3", "opt/python3.9"):
-        program(tmp_path / name)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        write_program(tmp_path / name, "#!/bin/sh\n")
     return {"PATH": str(tmp_path / "path")}
 
 
@@ -401,7 +396,7 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 def test_it_is_as_by_hand(
     active: dict[str, str], first_line: str, expected: str, environ: dict[str, str], tmp_path: Path
 ) -> None:
-    script = program(tmp_path / "train.py", f"{first_line.format(tmp_path)}\nprint(1)\n")
+    script = write_program(tmp_path / "train.py", f"{first_line.format(tmp_path)}\nprint(1)\n")
     relative = environ | active
     environ |= {name: value and str(tmp_path / value) for name, value in active.items()}
     found = interpreter.find(str(script), environ)
