@@ -25,7 +25,7 @@ from distrun.words.verdicts import evidence_text
 from harness.values import not_none
 from table import HERE, failures, rows, shares
 
-from .histories import Job
+from .scenarios import play
 
 ENOUGH = {"rules": 1.0, "second": 1.0, "held_out": 0.95, "held_out_2": 0.95}
 
@@ -86,11 +86,9 @@ def test_no_wording_changes_what_a_cause_means(reword: Callable[[], None]) -> No
 
 def fail_by(kind: type[events.Event], cause: Cause) -> tuple[Verdict, Outcome]:
     """Let a job fail by a cause; returns the verdict, and the outcome with it."""
-    job = Job()
-    job.created("mirrored")
-    job.planned("worker:0")
-    if kind is not events.TaskNotStarted:
-        job.started("worker:0")
+    job = play(
+        ["mirrored worker | planned" if kind is events.TaskNotStarted else "mirrored worker"]
+    )
     about: dict[type[events.Event], dict[str, Any]] = {
         events.HostFault: {"host": "localhost"},
         events.Aborted: {"exit_code": 69},
