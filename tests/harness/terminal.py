@@ -86,7 +86,10 @@ class Terminal:
 
     def shows(self, *texts: str) -> None:
         """Wait until it has shown all of these."""
-        wait_until(lambda: all(text in self.text() for text in texts), what=str(texts))
+        try:
+            wait_until(lambda: all(text in self.text() for text in texts), what=str(texts))
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it has shown {self.text()[-2000:]!r}") from None
 
     def close(self) -> None:
         if self.master >= 0:
