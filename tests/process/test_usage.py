@@ -146,8 +146,10 @@ exec(sys.argv[1])
 
 
 def launch(distrun: Distrun, name: str, then: str) -> str:
-    (distrun.cwd / "reports.py").write_text(REPORTS)
-    program = {"script": "reports.py", "args": [then]}
+    script = distrun.cwd / "reports.py"
+    if not script.exists():  # a task of the job before may be about to read it
+        script.write_text(REPORTS)
+    program = {"script": script.name, "args": [then]}
     return distrun.detached("", workers=1, name=name, program=program)
 
 
