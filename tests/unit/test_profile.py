@@ -28,7 +28,7 @@ from distrun.report.flame import read_flames
 from distrun.strategies import Role
 from distrun.supervisor.stack_collector import StackCollector
 from distrun.words.advice import advice_text, gpus_text, reason_text
-from distrun.words.formats import format_rate
+from distrun.words.formats import format_short
 from harness.loops import SimulatedLoop
 from harness.values import not_none
 
@@ -58,10 +58,6 @@ def gpu(clock: int) -> list[list[str]]:
     na = "[N/A]"
     shown = ["0", "GPU-a", "35", "2048", "16384", str(clock), "1980", "84", "0x0000000000000060"]
     return [shown, ["1", "GPU-b", na, na, na, str(clock), na, na, na]]
-
-
-def test_rates_have_no_exponent() -> None:
-    assert [*map(format_rate, (0.346, 4.21, 144.1, 12345.0))] == ["0.35", "4.2", "144", "12,345"]
 
 
 RECORDING: dict[str, Any] = {
@@ -496,3 +492,13 @@ def test_a_host_that_lacks_the_program_is_sent_it(collected: Collected) -> None:
     parts = [order for host, order in collected.ordered if isinstance(order, ProgramData)]
     assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
     assert len(zlib.decompress(b"".join(part.data for part in parts))) == 200_000
+
+
+def test_rates_have_no_exponent() -> None:
+    assert [*map(format_short, (0.04, 0.346, 4.21, 144.1, 12345.0))] == [
+        "0.04",
+        "0.35",
+        "4.2",
+        "144",
+        "12,345",
+    ]

@@ -1,4 +1,4 @@
-"""All rules."""
+"""All rules. Each is silent about what it cannot decide: a false warning is worse than none."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from distrun.advice.model import Obstacle, Symptom
 from distrun.spec.units import format_bytes
-from distrun.words.formats import format_rate, format_time, one_line
+from distrun.words.formats import format_short, format_time, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from distrun.advice.profile import Slowdown
 
 _REASONS = {
-    Obstacle.THROTTLED: "its cgroup's quota of {usual:.1f} cores stops it {amount:.0%} of the time",
+    Obstacle.THROTTLED: "its cgroup's quota of {cores} cores stops it {amount:.0%} of the time",
     Obstacle.NICE: "it runs at nice {amount:.0f}, the others at {usual:.0f}",
     Obstacle.BUSY_NEIGHBOUR: ("other processes use {amount:.1f} of its host's {usual:.0f} cores"),
     Obstacle.FEWER_CORES: "it may use {amount:.0f} cores, the others {usual:.0f}",
@@ -111,8 +111,8 @@ def advice_text(advice: Advice, job: str) -> str:
         task=advice.task,
         amount=advice.amount,
         shown=max(advice.amount, 0.01),
-        rate=format_rate(advice.amount),
-        usual_rate=format_rate(advice.usual),
+        rate=format_short(advice.amount),
+        usual_rate=format_short(advice.usual),
         usual=advice.usual,
         name=advice.name,
         of_task=f" of {advice.task}" if advice.task else "",
@@ -126,17 +126,17 @@ def advice_text(advice: Advice, job: str) -> str:
 def link_text(task: str, round_trip: float, usual: float) -> str:
     """Say how long a task's packets take, in seconds there and back, and those of the others."""
     return (
-        f"the link of {task} is slow: a packet takes {format_rate(1e3 * round_trip)} ms there and "
-        f"back, between the others {format_rate(1e3 * usual)} ms"
+        f"the link of {task} is slow: a packet takes {format_short(1e3 * round_trip)} ms there and "
+        f"back, between the others {format_short(1e3 * usual)} ms"
     )
 
 
 def slowdown_text(slowdown: Slowdown) -> str:
     """Say since when a task is as slow as it is."""
-    since, rate = format_time(slowdown.at), f"{format_rate(slowdown.rate)} steps a second"
+    since, rate = format_time(slowdown.at), f"{format_short(slowdown.rate)} steps a second"
     if not slowdown.before:
         return f"since its first step, at {since}: {rate}"
-    return f"since {since}: {rate}, before that {format_rate(slowdown.before)}"
+    return f"since {since}: {rate}, before that {format_short(slowdown.before)}"
 
 
 def gpus_text(task: str, gpus: Sequence[Gpu]) -> str:
@@ -171,6 +171,7 @@ def reason_text(reason: Reason) -> str:
         amount=reason.amount,
         usual=reason.usual,
         megabytes=reason.amount / 1e6,
+        cores=format_short(reason.usual),
         kind=reason.kind.value if reason.kind else "",
         place=place,
     )

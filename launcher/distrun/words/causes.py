@@ -1234,8 +1234,10 @@ ADVICE: dict[Code, Words] = {
     Code.FILES_REFUSED_BY_HOSTS: "{advice_within}",
     Code.ONE_MACHINE_TWICE: "name each machine once in `hosts`, and give each task its own port",
     Code.PORTS_REFUSED: "{advice_within}",
-    Code.ORDER_NOT_ANSWERED: """does it answer at once if you log in by hand? If it is only slow,
-        raise timeouts.start""",
+    Code.ORDER_NOT_ANSWERED: lambda c: (
+        "see whether it answers at once if you log in by hand"
+        + _if(not c.name, "; if it is only slow, raise timeouts.start")
+    ),
     Code.HOST_NOT_PREPARED: _advice_before_start,
     Code.SEVERAL: "{advice_within}",
     Code.PROC_MISSING: """mount it (mount -t proc proc /proc): distrun finds and ends processes by

@@ -57,7 +57,7 @@ def format_duration(seconds: float) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
-def format_rate(value: float) -> str:
+def format_short(value: float) -> str:
     """`0.35`, `4.2`, `150`: with two digits or all before the point, and no exponent."""
     return f"{value:.2g}" if value < 10 else f"{value:,.0f}"
 

@@ -24,9 +24,9 @@ _LONGEST_KEY = 24
 _SHORTEST_SAMPLE = 1.0
 """Seconds of progress from which the rest is estimated."""
 _UNUSUAL = 10
-"""After how many of the usual times between two reports of more work nothing is estimated."""
 _LONGEST_PAUSE = 30.0
-"""Seconds, likewise at least: an evaluation or a checkpoint may take them."""
+"""Without progress for ten usual intervals, and for 30 s, the time left is unknown. A pause may be
+an evaluation or a checkpoint."""
 _LONGEST_LEFT = 1e9
 """Seconds. A task may report steps that are as small as it likes."""
 
