@@ -94,8 +94,6 @@ class Inspect(Order):
     seconds: float
     script: str = ""
     """A program for the interpreters: it prints their versions."""
-    with_exposure: bool = False
-    """Whether to find who else can connect to its ports: see :class:`Facts`."""
 
 
 # From agent to supervisor ------------------------------------------------------------------
