@@ -55,8 +55,6 @@ class Planning:
         self._job, self._loop, self._emit, self.hosts = job, job.loop, job.emit, hosts
         self._running = running
         self._plan: Plan | None = None
-        self._accusers: dict[str, set[str]] = {}
-        """By each host, those that could not reach it while a plan was made."""
         self._requests: list[MakePlan] = []
         self._round: Round | None = Round(hosts)
         self._end_of_wait = job.loop.call_at(None, self._give_up_silent)
@@ -205,9 +203,7 @@ class Planning:
             lost = {task.name for task in state.tasks.values() if state.why_unusable(task)}
             self._running.training.interrupt(state.tasks.keys() - renewed - lost)
             self._limit_wait()
-            self._round = NextRound(
-                *(self.hosts, request, self._plan), renewed, _rooms(state), self._accusers
-            )
+            self._round = NextRound(self.hosts, request, self._plan, renewed, _rooms(state))
             self._finish()
 
     def _finish(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from distrun import plan
@@ -309,7 +309,6 @@ class NextRound(Round):
         present: the present plan.
         renewed: the tasks whose hosts have new agents, which hold no ports for them.
         rooms: how many tasks each usable host may have.
-        accusers: by each host, those that could not reach it, also in earlier rounds.
     """
 
     def __init__(
@@ -319,12 +318,10 @@ class NextRound(Round):
         present: plan.Plan,
         renewed: Collection[str],
         rooms: Mapping[str, int],
-        accusers: dict[str, set[str]],
     ) -> None:
         super().__init__(hosts)
         self._unheld = set()
         self._spec, self.request, self._rooms = hosts.spec, request, rooms
-        self._accusers = accusers
         self._present = {task.name: task for task in present.tasks}
         self._renewed = {name for name in renewed if name in request.tasks}
         self.may_pass = False
@@ -444,34 +441,18 @@ class NextRound(Round):
     def _judge(self, checks: tuple[Check, ...]) -> None:
         self._record_checks(checks)
         failed = [check for check in checks if check.grade is Grade.FAILED]
-        for check in failed:
-            if callers := _callers(check):
-                self._accusers.setdefault(check.host, set()).update(callers)
-        old = self._failing_old_host(failed)
-        if old is not None:
-            self._continue_without(*old)
-            return
-        for check in failed:
-            self.give_up(dict.fromkeys(self._blamed(check), check.cause))
-
-    def _failing_old_host(self, failed: Collection[Check]) -> tuple[str, Cause] | None:
-        """Return the host that most failures are about, if some concern no new host; and why.
-
-        New hosts may only seem bad because of it.
-        """
-        of_old: dict[str, Cause] = {}
-        pairs: list[str] = []
-        for check in failed:
-            callers = _callers(check)
-            pairs += [host for caller in callers for host in (check.host, caller)]
-            old = [host for host in callers if host not in self._new_hosts]
-            if check.host in self._new_hosts or (callers and not old):
-                continue
-            for host in (check.host, *old):
-                of_old.setdefault(host, check.cause)
-            if not callers:
-                return check.host, check.cause
-        return max(of_old.items(), key=lambda item: pairs.count(item[0]), default=None)
+        blamed = {check.host: check.cause for check in failed if not _callers(check)}
+        if failed and not blamed:
+            pairs = [each for check in failed for caller in _callers(check)
+                     for each in (check.host, caller)]  # fmt: skip
+            host = max(pairs, key=lambda each: (pairs.count(each), each in self._new_hosts))
+            about = (check for check in failed if host in (check.host, *_callers(check)))
+            blamed = {host: next(about).cause}
+        for host, cause in blamed.items():
+            if host not in self._new_hosts:  # new hosts may only seem bad because of it
+                self._continue_without(host, cause)
+                return
+        self.give_up(blamed)
 
     def _continue_without(self, host: str, cause: Cause) -> None:
         """Leave out a host that is not new if others have room; otherwise there is no plan now."""
@@ -479,18 +460,6 @@ class NextRound(Round):
             self.give_up({host: cause})
         else:
             self._end(cause, may_pass=True)
-
-    def _blamed(self, check: Check) -> Sequence[str]:
-        """Return the new hosts that a failed check blames.
-
-        No new host is left out because of what a single other one says of it.
-        """
-        callers = _callers(check)
-        are_new = bool(callers) and all(host in self._new_hosts for host in callers)
-        if check.host in self._new_hosts:
-            is_doubtful = are_new and len(self._accusers[check.host]) == 1
-            return callers if is_doubtful else [check.host]
-        return callers
 
     def _fail(self, error: DistrunError) -> None:
         """Leave out a new host because of which no plan can be made."""
