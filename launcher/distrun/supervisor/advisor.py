@@ -29,9 +29,8 @@ _FEWEST_STEPS = 8
 class Advisor:
     """Reports by an event what each of three samples, a minute in all, has shown.
 
-    It samples stacks if py-spy is installed and all tasks are on this machine: it does not send
-    py-spy to other hosts. Otherwise CPU times and the steps that tasks report show for which task
-    the others wait.
+    It samples stacks if py-spy is installed and all tasks are on this machine. Otherwise CPU times
+    and the steps that tasks report show for which task the others wait.
     """
 
     def __init__(self, job: RunningJob, running: RunningTasks) -> None:

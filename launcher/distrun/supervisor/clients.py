@@ -22,13 +22,7 @@ Client = Channel[protocol.Request, protocol.Notice]
 
 
 class Clients:
-    """Accepts connections of commands, receives their requests and sends them notices.
-
-    Args:
-        server: the job's control socket.
-        on_message: called with each request of a command.
-        on_end: called when a command has closed its connection.
-    """
+    """Accepts connections of commands, receives their requests and sends them notices."""
 
     def __init__(
         self,

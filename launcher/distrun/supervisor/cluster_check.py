@@ -1,8 +1,7 @@
 """Finds tasks whose servers do not have the addresses that the tasks were given.
 
 TF_GRPC_REUSE_PORT lets several servers listen on one port. Tasks whose program sets a wrong
-TF_CONFIG then wait for each other without end, and print nothing. By itself, the second server
-would fail.
+TF_CONFIG then wait for each other without end, and print nothing.
 """
 
 from __future__ import annotations
@@ -21,16 +20,11 @@ class ClusterCheck:
     """Compares where the tasks of a job serve with the addresses that they were given.
 
     Ports are compared, not names of machines: `localhost:2222` and `127.0.0.1:2222` are the same.
-    Listeners of a task on ports that no task was given do not matter.
+    With `program.tf_config: mine`, only two tasks that start servers at the same address on one
+    host are a mismatch.
 
-    With `program.tf_config: mine`, a task may serve where it chooses. Only two tasks that start
-    servers at the same address on one host are a mismatch then.
-
-    Args:
-        tasks: the job's.
-        find_setter: returns where the program sets TF_CONFIG, as `train.py:6` or '', and whether
-            every run does so; None: that is not known yet, and :meth:`check_unsure` is called
-            once it is.
+    `find_setter` returns where the program sets TF_CONFIG, as `train.py:6` or '', and whether every
+    run does so; None: that is not known yet, and :meth:`check_unsure` is called once it is.
     """
 
     def __init__(

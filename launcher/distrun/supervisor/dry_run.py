@@ -29,9 +29,7 @@ _LEAVE_SECONDS = 0.5
 def make_plan(spec: Spec, left_out: dict[str, Cause] | None = None) -> Plan:
     """Return the plan that a launch would run; it would choose other ports.
 
-    Args:
-        spec: the job's.
-        left_out: receives why spares cannot be used.
+    `left_out` receives why spares cannot be used.
 
     Raises:
         HostError: a host cannot be used.
@@ -52,11 +50,8 @@ def check_hosts(
 ) -> Round:
     """Connect the hosts and check them as a launch does. Hosts that cannot be used are left out.
 
-    Args:
-        spec: the job's.
-        records: the folder of the jobs' records.
-        tick: called before each wait; returns how long to wait at most, in seconds, or None.
-        measures: whether hosts measure how fast they receive from each other.
+    `records`: the folder of the jobs' records. `tick`: called before each wait; returns how long to
+    wait at most, in seconds, or None. `measures`: hosts measure how fast they receive.
 
     Raises:
         InvalidSpecError: no plan can be made of the spec.
@@ -83,12 +78,7 @@ def _run(
 
 
 class DryRun:
-    """Prepares the hosts, then releases them.
-
-    Args:
-        logs: an empty folder for the agent of this machine.
-        records, tick, measures: see :func:`check_hosts`.
-    """
+    """Prepares the hosts, then releases them. `logs`: an empty folder for this machine's agent."""
 
     def __init__(
         self,
@@ -116,10 +106,8 @@ class DryRun:
     def run(self) -> None:
         """Prepare the hosts until they are ready or one fails; the result is :attr:`round`.
 
-        Raises:
-            BaseException: a signal's, such as KeyboardInterrupt, once the hosts are released, or
-                after half a second: whoever has called this then ends its processes, and an agent
-                ends with its link.
+        Raises a signal's exception, such as KeyboardInterrupt, once the hosts are released, or
+        after half a second: an agent ends with its link.
         """
         try:
             self._wait_for_answers()

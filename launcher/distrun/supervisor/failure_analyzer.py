@@ -60,9 +60,7 @@ milliseconds, but a busy machine may delay it by seconds."""
 class _Logs:
     """Reads the ends of tasks' logs as they are now.
 
-    Args:
-        tasks: the job's, at the time that is asked about.
-        hosts: have more of the logs of attempts that have ended; None: all is here.
+    `hosts` have more of the logs of attempts that have ended; None: all is here.
     """
 
     def __init__(
@@ -144,10 +142,7 @@ class FailureAnalyzer:
                 self._find(*self._question(failure, replacement), None)
 
     def find_last(self) -> bool:
-        """Find out why the job failed, if it did and that is not known yet.
-
-        Returns whether a verdict is being waited for.
-        """
+        """Find out why the job failed, if it did. Returns whether a verdict is being waited for."""
         state = self._job.state
         outcome = state.outcome
         is_begun = any(each is not None for each, _ in self._analyses)
@@ -313,8 +308,7 @@ class FailureAnalyzer:
     def _call_of_one(self, stands: Sequence[Evidence] | None = None) -> str:
         """Return where the script makes a call for one task alone that all must make, or ''.
 
-        Args:
-            stands: lines of a traceback, one of which must be there.
+        `stands`: lines of a traceback, one of which must be there.
         """
         from distrun.verdict.lone_calls import find_lone_calls
 

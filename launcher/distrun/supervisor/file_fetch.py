@@ -43,10 +43,9 @@ class File(Frozen):
 
 
 class Fetched(Frozen, kw_only=True):
-    """What has been brought.
+    """What has been brought, into which folder.
 
     Attributes:
-        folder: into which.
         files: that are there now.
         new: the targets of those that came.
         left_out: host, path, and why it does not come.
@@ -66,10 +65,7 @@ def place(
     """Return where each file goes, and what is left out because two need the same place.
 
     A name that several hosts have goes to the folder of each host if the files differ, else once.
-
-    Args:
-        found: the files by the host's label, and by their path.
-        digests: of files that may be the same, by label and path.
+    `found`: the files by the host's label, and by path. `digests`: of files that may be the same.
     """
     files: list[File] = []
     left_out = []
@@ -109,7 +105,6 @@ class Fetch:
 
     Args:
         patterns: of the files that are wanted; none: all that tasks have written.
-        target: the folder into which they are brought.
         may_replace: asked whether newer files may be replaced, with their names.
         on_progress: called with bytes that have come, and those that come in all.
     """

@@ -81,18 +81,11 @@ class ForkedProcess:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
     def poll(self) -> int | None:
-        """Return the exit code, negative for a signal; None while it runs.
-
-        It is 0 if somebody else has reaped the process.
-        """
+        """Return the exit code, negative for a signal; 0: others have reaped it; None: it runs."""
         return self._wait(os.WNOHANG)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return the exit code, as :meth:`poll`.
-
-        Raises:
-            subprocess.TimeoutExpired: it runs still, after so many seconds.
-        """
+        """Return the exit code. Raises subprocess.TimeoutExpired: it runs after that time."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while (code := self._wait(0 if deadline is None else os.WNOHANG)) is None:
             if deadline is not None and time.monotonic() > deadline:
@@ -123,10 +116,7 @@ Process = Union["subprocess.Popen[bytes]", ForkedProcess]
 
 
 def _reset_signals(mask: set[int]) -> None:
-    """Give signals the effects that they have in a new program, and drop those that wait.
-
-    They were meant for the parent.
-    """
+    """Give signals the effects that they have in a new program, and drop those that wait."""
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
@@ -180,12 +170,7 @@ def rename(name: str, job_id: str) -> None:
 
 
 def _rename(name: str, variables: str) -> None:
-    """Have `ps` show the name, and /proc/PID/environ these variables.
-
-    Raises:
-        OSError: /proc does not show where they are kept.
-        ValueError: neither.
-    """
+    """Have `ps` show the name, and /proc/PID/environ the variables. Raises OSError, ValueError."""
     with open("/proc/self/stat", "rb") as file:
         fields = file.read().rpartition(b")")[2].split()
     first, last, first_variable, last_variable = map(

@@ -13,11 +13,7 @@ from distrun.supervisor.running_job import RunningJob
 
 
 class FormerHosts:
-    """Makes sure that nothing of earlier attempts is left anywhere.
-
-    Args:
-        on_cleared: called once that is so.
-    """
+    """Makes sure that nothing of earlier attempts is left anywhere; calls `on_cleared` then."""
 
     def __init__(self, job: RunningJob, on_cleared: Callable[[], None]) -> None:
         self._job, self._on_all_cleared = job, on_cleared

@@ -1,8 +1,4 @@
-"""A process that leaves nothing behind: it ends what it has started when its parent ends.
-
-`plan`, `doctor`, `validate` and the checks of a program start ssh clients, agents and interpreters,
-which start processes of their own.
-"""
+"""A process that leaves nothing behind: it ends what it has started when its parent ends."""
 
 from __future__ import annotations
 
@@ -17,20 +13,17 @@ from distrun.agent.protocol import KILL_GRACE
 def become_guard(parent: int) -> None:
     """Inherit all orphans below this process, and get SIGTERM when the parent ends.
 
-    That signal must lead to :func:`end_processes`. Call this in a fork, with the id of the process
-    that forked it.
+    That signal must lead to :func:`end_processes`. Call this in a fork.
     """
     syscalls.become_subreaper()
     syscalls.die_with_parent(parent, signal.SIGTERM)
 
 
 def end_processes(grace: float = KILL_GRACE, patience: float = math.inf) -> list[processes.Process]:
-    """End all processes below this one: SIGTERM, and SIGKILL after `grace` seconds.
+    """End all processes below this one, except those that outlive the job.
 
-    Those that outlive the job stay.
-
-    Returns:
-        Those that have not died `patience` seconds after SIGKILL.
+    They get SIGTERM, and SIGKILL after `grace` seconds. Returns those that have not died `patience`
+    seconds after that.
     """
     if not processes.children(os.getpid()):
         return []
@@ -40,8 +33,7 @@ def end_processes(grace: float = KILL_GRACE, patience: float = math.inf) -> list
 def outlives(pid: int) -> bool:
     """Whether a process below this one is not ended with the job: it ends by itself, later.
 
-    So do connections that ssh shares among logins: the user's other logins may use them. So does
-    the process that deletes a job's pods, for it does that once the supervisor has gone.
+    So do connections that ssh shares among logins, and the process that deletes a job's pods.
     """
     from distrun.supervisor.hosts.kubernetes import is_keeper
     from distrun.supervisor.hosts.ssh import is_shared_connection

@@ -37,7 +37,6 @@ class JobHosts:
     """The hosts of a job.
 
     Args:
-        order: sends a host an order.
         folder: where the job's record is, or would be.
         manifest: the program's files, if any are sent.
         emit: called with the events for the record.

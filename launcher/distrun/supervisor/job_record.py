@@ -56,12 +56,7 @@ class DiskSync:
         done.release()
 
     def wait(self, seconds: float) -> None:
-        """Wait until everything that was begun is on the disk.
-
-        Raises:
-            OSError: some of it could not be written.
-            TimeoutError: it takes longer than that.
-        """
+        """Wait until all that was begun is on the disk. Raises OSError, also TimeoutError."""
         deadline = time.monotonic() + seconds
         for done in self._running:
             if not done.acquire(timeout=max(0.0, deadline - time.monotonic())):
@@ -72,13 +67,9 @@ class DiskSync:
 
 
 class JobRecord:
-    """The record of one job.
+    """The record of one job. `is_resumed`: it continues that of an earlier supervisor.
 
-    Args:
-        is_resumed: whether it continues that of an earlier supervisor.
-
-    Raises:
-        OSError: it cannot be written.
+    Raises OSError: it cannot be written.
     """
 
     def __init__(self, folder: JobFolder, *, is_resumed: bool) -> None:

@@ -25,13 +25,9 @@ _MOST_CHARACTERS = 4096
 
 
 class LineSearch:
-    """The search for the line that makes an attempt ready.
+    """The search for the line that makes an attempt ready, whose output begins at `start` (bytes).
 
-    Args:
-        path: of the task's log.
-        start: where the output of the attempt begins in its log, in bytes.
-        expression: a regular expression.
-        on_found: called once a complete line has a match.
+    `on_found` is called once a complete line matches the regular expression.
     """
 
     def __init__(
@@ -88,10 +84,8 @@ class LineSearch:
 def wait_for_line(log: int, start: int, expression: str) -> bool:
     """Read a log, also while it grows, until a complete line has a match.
 
-    Args:
-        log: a descriptor. Its offset shows the supervisor how much was searched.
-        start: the first byte that is searched. The log may be shorter as yet.
-        expression: a regular expression.
+    `log` is a descriptor: its offset shows the supervisor how much was searched. The search begins
+    at `start`; the log may be shorter as yet.
     """
     search = re.compile(expression).search
     rest = b""

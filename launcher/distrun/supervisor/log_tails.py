@@ -119,10 +119,7 @@ class LogTails:
     """The logs of the tasks that run, read when they grow.
 
     No log is read while none grows: inotify reports the first growth. From then on, the logs are
-    read at intervals, until none has grown.
-
-    Args:
-        on_growth: called at each interval in which one has grown.
+    read at intervals, until none has grown; `on_growth` is called at each in which one has.
     """
 
     def __init__(self, loop: Loop, folder: JobFolder, on_growth: Callable[[], None]) -> None:

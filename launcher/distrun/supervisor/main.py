@@ -136,8 +136,7 @@ def _write_spec(folder: job_folder.JobFolder, order: protocol.OpenJob, *, is_res
 def _reopen(folder: job_folder.JobFolder) -> tuple[job_folder.JobFolder, JobState]:
     """Return a job that is resumed, locked, and its state; nothing of it is left on this machine.
 
-    Raises:
-        DistrunError: it cannot be resumed. Its record is unchanged.
+    Raises DistrunError: it cannot be resumed. Its record is unchanged.
     """
     try:
         opened = job_folder.reopen(folder.path)

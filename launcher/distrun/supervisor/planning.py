@@ -44,12 +44,7 @@ _LAST_RETURN = 60.0
 
 
 class Planning:
-    """Makes the first plan, then one for each request of the lifecycle, one at a time.
-
-    Args:
-        hosts: what is known of them.
-        running: receives each plan.
-    """
+    """Makes the first plan, then one for each request of the lifecycle, one at a time."""
 
     def __init__(self, job: RunningJob, hosts: JobHosts, running: RunningTasks) -> None:
         self._job, self._loop, self._emit, self.hosts = job, job.loop, job.emit, hosts

@@ -3,10 +3,9 @@
 Every host first listens on its ports (Listen). When all hosts listen, each dials the ports of the
 others (Dial). When all have dialed, they stop listening (StopListening). By the same steps hosts
 write a file into each folder that they are to share, look for that of one host, and remove theirs.
-If asked, they measure in between how fast they receive from each other (Measure), in rounds: in
-each, a host receives from one other and sends to one.
-Meanwhile each host inspects its programs and disks (Inspect). So a host dials a port only while
-something listens there, and nothing else listens on a task's port when the task starts.
+If asked, they measure in between how fast they receive from each other (Measure), in rounds.
+Meanwhile each host inspects its programs and disks (Inspect). So nothing else listens on a task's
+port when the task starts.
 """
 
 from __future__ import annotations
@@ -52,8 +51,6 @@ class Probe:
     """Runs the preflight on hosts of a plan.
 
     Args:
-        job: all hosts of the job.
-        hosts: those that take part.
         fresh: those that are inspected also if they were before.
         newcomers: the hosts without which the job can run. Others need not be like them.
         trials: further tasks whose programs are inspected.

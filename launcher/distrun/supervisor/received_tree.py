@@ -20,10 +20,7 @@ _RESERVE = 64 << 20
 
 
 class ReceivedTree:
-    """The folder. It is created with the first file.
-
-    Raises OSError in all methods.
-    """
+    """The folder. It is created with the first file. Raises OSError in all methods."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -65,14 +62,7 @@ class ReceivedTree:
             os.close(descriptor)
 
     def open_part(self, path: str, source: str, size: int, changed: int) -> Part:
-        """Return the part of a file that has arrived.
-
-        Args:
-            path: where it is to be.
-            source: where it comes from.
-            size: of the whole file.
-            changed: the time of its last change, in ns.
-        """
+        """Return the part of a file that has arrived, whose whole has this size and change (ns)."""
         key = hashlib.sha256(f"{source}\0{path}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
         fresh = f".{key}-{size}-{changed}{_PART}"
         with self._parent(path, creates=True) as (folder, name):

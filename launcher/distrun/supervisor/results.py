@@ -32,8 +32,7 @@ _PROGRESS_SECONDS = 0.2
 class Results:
     """The results of one job.
 
-    Args:
-        on_end: called once they are here, or cannot be: it gets the event for the record.
+    `on_end` is called once they are here, or cannot be: it gets the event for the record.
     """
 
     def __init__(self, job: RunningJob, on_end: Callable[[events.ResultsFetched], None]) -> None:

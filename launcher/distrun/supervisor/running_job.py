@@ -32,11 +32,8 @@ MOST_WORDS = 200
 class RunningJob:
     """The job of this process.
 
-    Args:
-        former: its state when an earlier supervisor ended; None: the job is new.
-
-    Raises:
-        OSError: its record cannot be written.
+    `former`: its state when an earlier supervisor ended; None: the job is new. Raises OSError: its
+    record cannot be written.
     """
 
     hosts: HostPool

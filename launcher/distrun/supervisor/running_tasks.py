@@ -34,11 +34,7 @@ _MOST_SAVES = 2000
 
 
 class RunningTasks:
-    """Has a :class:`.RunningTask` for the present attempt of each task.
-
-    Args:
-        analyzer: reads the program for where tasks serve.
-    """
+    """Has a :class:`.RunningTask` for the present attempt of each task."""
 
     def __init__(self, job: RunningJob, analyzer: FailureAnalyzer) -> None:
         self._job, self._emit, self._analyzer = job, job.emit, analyzer

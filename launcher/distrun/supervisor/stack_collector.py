@@ -143,10 +143,7 @@ class StackCollector:
         self._settle(report.number, [host], why)
 
     def _without_folder(self, host: str, text: str) -> str:
-        """Take from a host's answer the folder that the program was sent to.
-
-        The rest of a path is the same on all hosts, and here.
-        """
+        """Take from a host's answer the folder to which the program was sent."""
         folder = self._job.state.hosts[host].folder
         return text.replace(json.dumps(f"{folder}/files/")[1:-1], "") if folder else text
 

@@ -17,14 +17,10 @@ _LAUNCH_SECONDS = 5.0
 
 
 class StopRequests:
-    """Stops a job once for each request.
+    """Stops a job once for each request, and calls `on_stop`.
 
     Slurm sends SIGTERM to all processes of a step at once, the launch command's and this one: that
-    is one request, and a second one would kill the job. The launch command asks Slurm first why it
-    did.
-
-    Args:
-        on_stop: called after each request.
+    is one request, and a second one would kill the job.
     """
 
     def __init__(self, job: RunningJob, on_stop: Callable[[], object]) -> None:

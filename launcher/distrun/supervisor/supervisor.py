@@ -1,8 +1,7 @@
 """The supervisor of one job: it joins the job's state with its hosts and with commands.
 
 Every event goes through :meth:`.RunningJob.emit`: into the record, to the commands that watch, and
-through the lifecycle, whose actions are then carried out, one event after another. Nothing is
-polled.
+through the lifecycle, whose actions are then carried out.
 """
 
 from __future__ import annotations
@@ -140,10 +139,9 @@ class Supervisor:
         """End the job, and its tasks on every host, after an error in :meth:`run`.
 
         First as after any other failure, so that the record and the logs are complete. If that
-        fails, too, or takes too long, the agents are ordered to end, and nothing else is done.
+        fails, or takes too long, the agents are ordered to end.
 
-        Raises:
-            Exception: neither was possible. The processes on this machine are left.
+        Raises an exception if neither was possible. The processes on this machine are left.
         """
         if self._job.state.phase.is_final:
             return

@@ -57,11 +57,8 @@ def start_early() -> None:
 def start(job_id: str) -> tuple[Process, int]:
     """Start a supervisor in a session of its own; return it, and the descriptor of its socket.
 
-    The signals of the terminal do not reach it, nor does what PYTHON* variables or the working
-    folder have done to this process: one that is not forked yet is a program of its own.
-
-    Raises:
-        OSError: no process can be created.
+    Neither the terminal's signals nor PYTHON* variables reach it. Raises OSError: no process can be
+    created.
     """
     global _early
     early, _early = _early, None
@@ -88,10 +85,7 @@ def start(job_id: str) -> tuple[Process, int]:
 
 
 def _is_plain() -> bool:
-    """Whether this process may be forked, and its modules are those that `python -I` imports.
-
-    The threads that Python knows of write output: they hold nothing that a supervisor uses.
-    """
+    """Whether this process may be forked, and its modules are those that `python -I` imports."""
     settings = {name for name in os.environ if name.startswith("PYTHON")} - _HARMLESS
     if any(not name.startswith("PYTHON_") for name in settings):  # images set PYTHON_VERSION
         return False

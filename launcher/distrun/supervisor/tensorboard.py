@@ -115,11 +115,7 @@ def is_installed() -> bool:
 
 
 def choose_port(spec: TensorBoardSpec) -> int:
-    """Return the spec's port, or one that is free now: TensorBoard cannot use a held port.
-
-    Raises:
-        OSError: the spec's port is taken, or none is free.
-    """
+    """Return the spec's port, or one that is free now. Raises OSError: none is free."""
     with socket.create_server((_HOST, spec.port or 0)) as server:
         port: int = server.getsockname()[1]
     return port

@@ -51,11 +51,7 @@ class TrainingGap:
         self.interrupt(self._last)
 
     def interrupt(self, tasks: Collection[str]) -> None:
-        """The tasks have ended and will start again by another plan.
-
-        Args:
-            tasks: those whose last steps are known; those of a lost host are late.
-        """
+        """Tasks have ended and will start by another plan. `tasks`: whose last step is known."""
         known = {task: last for task, last in self._last.items() if task in tasks}
         if not self._former or self._is_restart:
             self._former = known or dict(self._last)
@@ -71,10 +67,7 @@ class TrainingGap:
     def record(self, task: str, values: Mapping[str, str], *, is_printed: bool) -> None:
         """Note the progress of a task. Its first step after an interruption ends that.
 
-        Args:
-            task: its name.
-            values: all that is known of its progress.
-            is_printed: whether the task prints its progress and does not report it.
+        `is_printed`: the task prints its progress and does not report it.
         """
         now = self._clock()
         known, first = self._last.get(task), _last_of(values, now)

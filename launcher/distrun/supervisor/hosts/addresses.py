@@ -20,11 +20,7 @@ def login_address(hello: Hello, hosts: int, own: str | None) -> str | None:
 
     It is the address that the login connected to. Behind a jump host, too, that is the host's own.
     A login through a tunnel or a pipe shows no address; then it is the host's own name.
-
-    Args:
-        hello: what the host said.
-        hosts: the number of all hosts.
-        own: this machine's.
+    `hosts`: the number of all hosts. `own`: this machine's address.
     """
     if hosts == 1:
         return "localhost" if _is_link_local(hello.address) else hello.address or "localhost"
@@ -72,18 +68,12 @@ def _is_reachable(hello: Hello) -> bool:
 
 
 def _is_link_local(address: str) -> bool:
-    """Whether an address leads to different machines on different links of a host.
-
-    TensorFlow cannot say which link it means.
-    """
+    """Whether an address leads to different machines on different links of a host."""
     return bool(address) and parse_ip(address).is_link_local
 
 
 def parse_ip(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Parse an IP address, without its scope; one that is IPv4 within IPv6 becomes IPv4.
-
-    Raises ValueError.
-    """
+    """Parse an IP address without its scope; IPv4 within IPv6 becomes IPv4. Raises ValueError."""
     found = ipaddress.ip_address(address.partition("%")[0])
     mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
     return mapped or found

@@ -1,4 +1,4 @@
-"""Calls that may take seconds, such as `ssh -G` or the analysis of a failure: made in forks.
+"""Calls that may take seconds, such as the analysis of a failure: made in forks.
 
 So the loop can answer heartbeats in time, on which the leases of all hosts depend.
 """
@@ -53,11 +53,7 @@ class Question(NamedTuple):
 
 
 class BackgroundCalls:
-    """The questions that wait for their answers.
-
-    Args:
-        job_id: for the variables of the forks.
-    """
+    """The questions that wait for their answers. `job_id`: for the variables of the forks."""
 
     def __init__(self, loop: Loop, job_id: str) -> None:
         self._loop, self._job_id = loop, job_id
@@ -140,11 +136,8 @@ class BackgroundCall:
     """A function that runs in a fork of this process, and its answer.
 
     Args:
-        ask: finds the answer.
-        on_answer: is called with that, as JSON has it, from the loop; None: it was not found in
-            time.
-        job_id: for the variables of the fork.
-        kept: descriptors that it needs.
+        on_answer: is called with the answer, as JSON has it; None: it was not found in time.
+        kept: descriptors that the fork needs.
         seconds: how long it may take.
 
     Raises:

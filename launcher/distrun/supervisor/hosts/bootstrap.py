@@ -153,10 +153,8 @@ main.main_over_ssh({!r}{})
 def start_agent(mark: bytes, copy: str = "", *, in_pod: bool = False) -> bytes:
     """Return the input that starts an agent, which writes `mark` before its first message.
 
-    Args:
-        mark: random bytes.
-        copy: the path of the modules on the host, if it is to start from its own copy.
-        in_pod: as for :func:`distrun.agent.main.main_over_ssh`; such a host keeps no copy.
+    `copy`: the path of the modules on the host, if it is to start from its own copy. A pod keeps
+    none.
     """
     keeping = "" if copy else f", {digest()!r}, modules"
     start = _AGENT.format(mark, ", in_pod=True" if in_pod else keeping)
@@ -175,9 +173,7 @@ def digest() -> str:
 def start_agent_beside_files(mark: bytes, *arguments: object) -> bytes:
     """Return the same input, for a host that first says whether it sees the same files.
 
-    Args:
-        mark: as for :func:`start_agent`; the answer comes before it.
-        arguments: those of :func:`distrun.agent.linux.same_files.announce`.
+    `arguments`: those of :func:`distrun.agent.linux.same_files.announce`.
     """
     start = _call(_SAME_FILES, "announce", *arguments) + _AGENT.format(mark, "")
     return _bootstrap(_agent_modules(), start, _SAME_FILES)
@@ -186,8 +182,7 @@ def start_agent_beside_files(mark: bytes, *arguments: object) -> bytes:
 def reattach(mark: bytes, token: str, job_id: str, attempts: dict[str, int]) -> bytes:
     """Return the input that passes a new connection to the running agent with that token.
 
-    If the agent is gone, what is left of these attempts, and of earlier ones of the same tasks, is
-    ended.
+    If the agent is gone, these attempts, and earlier ones of the same tasks, are ended.
     """
     answers = ((NO_AGENT, EXIT_NO_AGENT), (TASKS_ALIVE, EXIT_TASKS_ALIVE))
     start = _call("distrun.agent.reattach", "main", mark, token, job_id, attempts, *answers)
@@ -197,9 +192,7 @@ def reattach(mark: bytes, token: str, job_id: str, attempts: dict[str, int]) -> 
 def end_former(mark: bytes, *arguments: object) -> bytes:
     """Return the input that ends what an earlier supervisor has left on a host.
 
-    Args:
-        mark: is written before the first message.
-        arguments: the others of :func:`distrun.agent.former.main`.
+    `arguments`: those of :func:`distrun.agent.former.main` after the mark.
     """
     alive = (TASKS_ALIVE, EXIT_TASKS_ALIVE)
     start = _call(_FORMER, "main", mark, *arguments, EXIT_NO_AGENT, alive)
@@ -209,9 +202,7 @@ def end_former(mark: bytes, *arguments: object) -> bytes:
 def send_written(mark: bytes, *arguments: object) -> bytes:
     """Return the input that lists and sends what tasks have written on a host.
 
-    Args:
-        mark: is written before the first message.
-        arguments: the others of :func:`distrun.agent.written_files.main`.
+    `arguments`: those of :func:`distrun.agent.written_files.main` after the mark.
     """
     start = _call(_WRITTEN, "main", mark, *arguments)
     return _bootstrap(_agent_modules(), start, _WRITTEN)
@@ -244,14 +235,9 @@ def _source_of(name: str) -> bytes:
 
 
 def _bootstrap(names: tuple[str, ...], start: str, *others: str, copy: str = "") -> bytes:
-    """Return the input that runs `start` with some modules.
+    """Return the input that runs `start`, a program, with some modules, which are sent packed.
 
-    Args:
-        names: those that are sent packed.
-        start: a program.
-        others: those that are sent as sources: to compile them would keep a supervisor from its
-            other hosts.
-        copy: as for :func:`start_agent`.
+    `others` are sent as sources: to compile them would keep a supervisor from its other hosts.
     """
     if others:
         sources = {name: _source_of(name) for name in others}

@@ -107,10 +107,7 @@ class OrderDeadlines:
             self._set("Shutdown", "", 0.0)
 
     def limit_ends(self, grace: float, seconds: float) -> None:
-        """Let ends of tasks and a shutdown take so many seconds after SIGKILL: the job must end.
-
-        `grace`: seconds from now on, after which tasks that are being stopped get it.
-        """
+        """Let ends of tasks and a shutdown take these seconds after SIGKILL, after `grace`."""
         self._end_seconds = seconds
         due = self._loop.now() + grace + seconds
         for key in [key for key in self._dues if key[0] in ENDS]:

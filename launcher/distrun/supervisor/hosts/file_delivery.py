@@ -117,9 +117,7 @@ class FileDelivery:
     """Sends the files of one manifest to all hosts that need them.
 
     Args:
-        hosts: those that need the files.
         send_list: sends a host the list, then what it lacks, see :meth:`.pool.HostPool.deliver`.
-        emit: called with the events for the record.
         show_progress: called several times a second with the progress of all hosts.
     """
 

@@ -40,13 +40,10 @@ class FormerAgent(LinkUser):
 
     Args:
         mirror: receives the rest of its logs.
-        token: the agent's.
         traces: what the job's processes on the host are recognized by.
         folder: the agent's private folder on the host.
-        lease: seconds until it has certainly ended its tasks; 0: it is known to have ended; None:
-            without end.
-        attempts: end only these attempts of these tasks, and earlier ones; None: end all tasks of
-            the job.
+        lease: seconds until it has certainly ended its tasks; 0: it has ended; None: without end.
+        attempts: end only these attempts of these tasks, and earlier ones; None: end all tasks.
     """
 
     def __init__(  # noqa: PLR0913 - what is known of an agent
@@ -87,9 +84,8 @@ class FormerAgent(LinkUser):
     ) -> None:
         """Start to log in, also again.
 
-        Args:
-            on_end: called once it is finished.
-            on_delay: called once if the host does not answer, before that.
+        `on_end` is called once it is finished, and before that `on_delay` if the host does not
+        answer.
         """
         self._on_end, self._on_delay = on_end, on_delay
         self._tries = self._log_bytes = 0
@@ -128,9 +124,7 @@ class FormerAgent(LinkUser):
     def stop(self, *, at_once: bool) -> None:
         """Limit the wait, because the job ends: to a minute, or to the end of a longer lease.
 
-        Args:
-            at_once: wait only for the end of the lease, if it is not known that the tasks have
-                ended, and not for logs.
+        `at_once`: not for logs, nor for the lease if the tasks are known to have ended.
         """
         seconds = 0.0 if at_once and self._logs_began is not None else self.lease_left or 0.0
         if not at_once:
@@ -258,9 +252,7 @@ class FormerAgent(LinkUser):
 class FormerAgents:
     """The hosts that are being cleared.
 
-    Args:
-        on_finished: called once for each agent, which has an error if its host cannot be cleared.
-        on_delay: see :meth:`FormerAgent.clear`.
+    `on_finished` is called once for each agent, which has an error if its host cannot be cleared.
     """
 
     def __init__(
@@ -313,12 +305,7 @@ def find_former_agents(
 ) -> list[FormerAgent]:
     """Return what must be ended on other hosts before a resumed job starts.
 
-    Args:
-        links: those of this process.
-        spec: the job's, as it is resumed.
-        former: the job's state before it was resumed.
-        resumed: its state now.
-        folder: the job's, with the copies of the logs.
+    `former` is the job's state before it was resumed, `resumed` its state now.
     """
     limits = [each for each in (spec.log_max_size, former.log_max_size) if each is not None]
     found = []

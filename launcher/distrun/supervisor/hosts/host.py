@@ -54,12 +54,7 @@ _MISSED_HEARTBEATS = 2.5
 
 
 class LogEnd(NamedTuple):
-    """The end of a log on a host to which nothing writes any more.
-
-    Attributes:
-        size: where it is, or will be, in the log's copy, in bytes.
-        is_awaited: returns whether it is still to come.
-    """
+    """The end of a log that nothing writes to: in its copy (bytes); whether it is to come."""
 
     size: int
     is_awaited: Callable[[], bool]
@@ -85,7 +80,6 @@ class Host(LinkUser):
     """A host by its name in the spec.
 
     Args:
-        spec: the job's.
         logs: the job's folder for logs.
         variables: those whose values on the host are needed for the plan.
         former: the last attempts of tasks that a lost agent of the job may have left on the host.
@@ -220,7 +214,7 @@ class Host(LinkUser):
     def end_at_once(self) -> Connection | None:
         """Have the agent end without its logs being received. Returns the link, if it is up.
 
-        After a defect: nothing else of this object is used any more, and its state is not trusted.
+        After a defect: nothing else of this object is used any more.
         """
         if self.link.connection is not None:
             self._dismiss(self.link.connection)
@@ -320,10 +314,7 @@ class Host(LinkUser):
             self._retry(alive or reach.diagnose(connection, status, was_up=True)[0])
 
     def _has_no_copy(self, connection: Connection) -> bool:
-        """Whether the host says for the first time that it has not kept the agent's modules.
-
-        They are sent with the next login.
-        """
+        """Whether the host says for the first time that it lacks the agent's modules."""
         says_so = NO_COPY in connection.stderr_text
         return says_so and sent_agents().forget(self._copy_key)
 

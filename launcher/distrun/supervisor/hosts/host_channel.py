@@ -164,10 +164,7 @@ class ChecksummedReceiver(HostChannel):
         return messages
 
     def _next_frame(self) -> tuple[int, bytes] | None:
-        """The number of the next frame, and the frame, which is empty if noise damaged it.
-
-        Skips the bytes before it. None: it is not complete yet.
-        """
+        """The number of the next frame, and the frame, empty after damage. None: incomplete."""
         framed = self._framed
         at = 0
         while True:

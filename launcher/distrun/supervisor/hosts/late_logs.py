@@ -1,9 +1,8 @@
 """Receives the rest of the logs of lost hosts, once those hosts are reached again.
 
-When a host is lost, its tasks may restart elsewhere, and the copies of their logs continue with the
-output of the next attempts. So the rest of its logs goes into files of its own, which `distrun
-logs` shows at their place. The login that receives it ends only what the lost agent has left there:
-the host may be the same machine as another host of the job.
+The tasks of a lost host may restart elsewhere, and the copies of their logs go on with the next
+attempts. So the rest goes into files of its own, which `distrun logs` shows at their place. The
+login that receives it ends only what the lost agent has left there.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ _LAST_SECONDS = 5.0
 class _Lost(Frozen):
     """What is known of a lost host.
 
-    `before`: how many bytes of each log had arrived before, by the task. `lacks_logs`: whether
-    there may be more. `cause`: why the host was lost.
+    `before`: how many bytes of each log had arrived, by the task. `cause`: why it was lost.
     """
 
     before: Mapping[str, int]
@@ -45,10 +43,7 @@ class _Lost(Frozen):
 class LateLogs:
     """The lost hosts of a job that may still have parts of logs.
 
-    Args:
-        logs: the job's folder for logs.
-        limit: how many of the last bytes of each log are kept; None: all.
-        on_event: called with what was received, or cannot be received.
+    `limit`: how many of the last bytes of each log are kept; None: all.
     """
 
     def __init__(
@@ -70,10 +65,7 @@ class LateLogs:
         return len(self._receiving)
 
     def add(self, host: Host, cause: Cause, at: float) -> dict[str, int]:
-        """Remember a lost host for the reason that it was lost for.
-
-        Returns how many bytes of its logs have arrived, by the task; nothing if it keeps none.
-        """
+        """Remember a lost host. Returns how many bytes of its logs have arrived, by the task."""
         has_removed_all = host.has_announced_exit and not host.preserved_folder
         if host.reach.lifetime is not Lifetime.LEASE or not host.token or has_removed_all:
             return {}

@@ -59,10 +59,7 @@ _LOGGING_IN = (LinkState.CONNECTING, LinkState.RECONNECTING)
 
 
 class LinkUser:
-    """Decides what a link is for, and what follows from what happens to it.
-
-    Classes derive from it and override what concerns them.
-    """
+    """Decides what a link is for, and what follows from what happens to it."""
 
     def log_in(self, attempt: Attempt) -> Connection:
         """Start a login. Raises CauseError: its process cannot be created."""
@@ -100,7 +97,6 @@ class Link:
     """A link, which is connected as soon as :meth:`connect` and the limit on logins let it.
 
     Args:
-        links: all of this process.
         connect_timeout: seconds that connecting may take; None: no limit.
         lease: seconds within which a lost link must be back; None: no limit.
         state: a link to an agent that runs is LOST at first.

@@ -46,7 +46,7 @@ _WITHOUT_WORKING_FOLDER = "import sys; sys.path[:] = filter(None, sys.path); "
 def isolated_python(module: str, *args: str) -> list[str]:
     """Return a command that runs `main` of a module of distrun that needs no other package.
 
-    It starts in 10 ms, and neither the working folder nor PYTHON* variables affect it.
+    Neither the working folder nor PYTHON* variables affect it.
     """
     return [sys.executable, "-I", "-S", "-c", _STUB.format(module=module), SOURCES, *args]
 
@@ -96,8 +96,7 @@ def end_unused_agent() -> None:
 def become_supervisor() -> None:
     """Raise this process's limit on descriptors: each connected command and host needs some.
 
-    From now on, the agent of this machine is a fork: this process has one thread, and imports only
-    Python's own library and distrun.
+    From now on, the agent of this machine is a fork: this process has one thread.
     """
     global _inherited_limit  # noqa: PLW0603 - a fact of this process, set once
     _inherited_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -184,10 +183,7 @@ def _fork(name: str, stream: int, begin: Callable[[], None], job_id: str = "") -
 
 
 def _take_job() -> None:
-    """Wait for a job: the supervisor's standard error, and the job's id and token as a line.
-
-    Orders follow the line on the same socket, which is standard input.
-    """
+    """Wait for a job on standard input: the supervisor's standard error; id and token as a line."""
     with socket.socket(fileno=os.dup(0)) as stream:
         line, descriptors, _, _ = socket.recv_fds(stream, 1, 1)
     for each in descriptors:

@@ -21,8 +21,7 @@ _LARGEST_SIZE = (1 << 64) - 1
 class LogMirror:
     """Copies the logs of one host's tasks, and the logs' indexes, into a folder as they arrive.
 
-    `limit`: how many bytes of each log are kept; None: all. A host that sends too slowly drops what
-    it has not sent.
+    `limit`: how many bytes of each log are kept; None: all.
     """
 
     def __init__(self, folder: Path, limit: int | None = None) -> None:
@@ -77,14 +76,8 @@ class LogMirror:
     def add_late(self, log: str, start: int, size: int, at: float, index_size: int = 0) -> None:
         """Add the rest of a log, in files of its own: other output follows in the copy.
 
-        Files that an earlier supervisor has begun are continued.
-
-        Args:
-            log: its name.
-            start: where the host's log begins in the copy.
-            size: how many bytes of it are in the copy.
-            at: when the host was lost (Unix seconds).
-            index_size: how many bytes of the index are there.
+        The host's log begins at `start` in the copy, which has `size` bytes of it, and `index_size`
+        bytes of the index. `at`: when the host was lost (Unix seconds).
         """
         index = _index_of(log)
         self._late[log] = name = late_log_name(log, start + size, int(at * 1e9))
@@ -122,10 +115,7 @@ class LogMirror:
         return offset + self._starts.get(log_name(task), 0)
 
     def set_aside(self, log: str, at: float) -> None:
-        """Write the rest of a log into files of its own: another host continues the copy.
-
-        This lasts until the log is added again. `at`: the present time (Unix seconds).
-        """
+        """Write the rest of a log into other files until it is added again. `at`: Unix time."""
         if log in self._late:
             return
         index = _index_of(log)

@@ -50,18 +50,13 @@ class PoolObserver(Protocol):
         """Some hosts could not be reached. Called once, when all hosts have been tried."""
 
     def on_event(self, event: events.Event) -> None:
-        """A link was lost or restored, logs are incomplete, or a host is lost.
-
-        A host is lost once its agent has ended and no process of its tasks is left.
-        """
+        """A link was lost or restored, logs are incomplete, or a host and its tasks are gone."""
 
 
 class HostPool:
     """The hosts of one job.
 
-    Args:
-        logs: the folder for the tasks' logs.
-        variables: those whose values on the hosts are needed for the plan.
+    `variables`: those whose values on the hosts are needed for the plan.
     """
 
     def __init__(
@@ -114,10 +109,7 @@ class HostPool:
             self._hosts[host].order(message)
 
     def set_logs_aside(self, hosts: Mapping[str, str]) -> None:
-        """Keep apart what a host still sends of the log of a task that is on another host now.
-
-        `hosts`: the host of each task.
-        """
+        """Keep apart what a host still sends of the log of a task that is on another now."""
         tasks: dict[str, set[str]] = {}
         for task, name in hosts.items():
             tasks.setdefault(name, set()).add(task)
@@ -178,10 +170,7 @@ class HostPool:
         self._late_logs.abandon()
 
     def end_at_once(self, seconds: float) -> None:
-        """Have the agents within reach end, and wait for that so many seconds at most.
-
-        After a defect: their reports and logs are not received any more.
-        """
+        """Have the agents within reach end after a defect. It takes so many seconds at most."""
         links = []
         for host in self._hosts.values():
             with contextlib.suppress(Exception):
@@ -211,10 +200,7 @@ class HostPool:
         self._late_logs.finish()
 
     def limit_ends(self, grace: float) -> None:
-        """Do not wait for processes on this machine that do not die: the job must end.
-
-        `grace`: seconds from now on, after which they get SIGKILL.
-        """
+        """Do not wait for processes on this machine that do not die `grace` seconds from now on."""
         for host in self._hosts_below:
             host.deadlines.limit_ends(grace, processes.DEATH_SECONDS)
 
@@ -237,10 +223,7 @@ class HostPool:
         self.calls.ask(question, lambda answer: follow(found(answer)))
 
     def check_exits(self) -> None:
-        """Handle what has exited; call it when a child of this process has ended or was stopped.
-
-        An agent's guard that was stopped is resumed, and resumes a stopped agent.
-        """
+        """Handle children that have exited or were stopped. A guard is resumed."""
         for host in self._hosts_below:
             if host.link.pid is not None and _is_stopped(host.link.pid):
                 processes.resume(host.link.pid)
@@ -302,8 +285,8 @@ class HostPool:
     def _release(self, host: Host, cause: Cause, follow: Callable[[Cause], None]) -> None:
         """Forget a host, and end the processes that it has left below this one.
 
-        With the last host, all are ended: a process that ssh had started, such as a proxy's
-        command, may hang. `follow` is called then, with the cause and those that do not die.
+        With the last host, all are ended. `follow` is called then, with the cause and those that do
+        not die.
         """
         del self._hosts[host.name]
         self.note_former(host.name, host.attempts)
@@ -323,10 +306,7 @@ class HostPool:
             self._next_endings.move(self._loop.now() + processes.KILL_INTERVAL)
 
     def _with_left(self, host: Host, cause: Cause, left: list[int]) -> Cause:
-        """Return why a host is gone, with its processes that do not die.
-
-        Those of clients, such as ssh, run no task: only this process's log names them.
-        """
+        """Return why a host is gone, with the processes of its tasks that do not die."""
         if not left:
             return cause
         pids = " ".join(map(str, left[:_MOST_NAMED]))

@@ -104,18 +104,12 @@ class Connection:
     def agent_is_gone(self, status: int | None) -> bool:
         """Whether it found that the agent that it was to lead to, and its tasks, are gone.
 
-        A login profile's background jobs can delay the exit of ssh.
-
-        Args:
-            status: how the process exited; None: it runs.
+        `status`: how the process exited; None: it runs, as with background jobs of a login profile.
         """
         return bootstrap.NO_AGENT in self.stderr_text or status == bootstrap.EXIT_NO_AGENT
 
     def tasks_alive(self, status: int, host: str) -> Cause | None:
-        """Return the cause if it exited because processes of the job do not end on its host.
-
-        Others may exit with this code, too: an account that is disabled, or a profile.
-        """
+        """Return the cause if it exited because processes of the job do not end on its host."""
         found = _ALIVE.search(self.stderr_text) if status == bootstrap.EXIT_TASKS_ALIVE else None
         return found and Cause(Code.FORMER_TASKS_ALIVE, host=host, text=found[1])
 
@@ -147,8 +141,7 @@ class Connection:
     def close(self) -> None:
         """Kill the process and what it started in its session, and close the descriptors.
 
-        It is not waited for: a process that waits for a disk dies only afterwards. Who handles
-        SIGCHLD reaps it, as any child that nobody asks for.
+        It is not waited for. Who handles SIGCHLD reaps it, as any child that nobody asks for.
         """
         if self.process.poll() is None:
             if self.has_own_session:
@@ -175,11 +168,9 @@ class Purpose(Enum):
 
 
 class Attempt(NamedTuple):
-    """One attempt to reconnect.
+    """One attempt to reconnect, with the seconds for the connection.
 
-    Attributes:
-        connect_timeout: seconds for the connection.
-        is_separate: it must not use a connection that the user shares among logins.
+    `is_separate`: it must not use a connection that the user shares among logins.
     """
 
     connect_timeout: float
@@ -187,12 +178,7 @@ class Attempt(NamedTuple):
 
 
 class Login(NamedTuple):
-    """A login to a host.
-
-    Attributes:
-        arguments: those of the function that is named above, after the mark.
-        attempt: None: the first one.
-    """
+    """A login to a host. `arguments`: those of the function that is named above, after the mark."""
 
     purpose: Purpose
     arguments: tuple[Any, ...] = ()
@@ -216,11 +202,9 @@ class HostView(NamedTuple):
     """What the job may use of a host.
 
     Attributes:
-        hello: its facts, without what is not for the job.
         has_files: whether it has this machine's files at the same path.
         has_python: the same of the interpreter that runs distrun.
-        found_as: how a later login finds this very host, such as the name of a pod; empty: by its
-            name.
+        found_as: how a later login finds this very host, such as the name of a pod; empty: by name.
     """
 
     hello: Hello
@@ -247,8 +231,7 @@ class Reach:
     def open(self, job_id: str, login: Login) -> Connection:
         """Start the process of a connection, without waiting for it, and begin the login.
 
-        Raises:
-            CauseError: the process cannot be started.
+        Raises CauseError: the process cannot be started.
         """
         raise NotImplementedError
 
@@ -259,11 +242,7 @@ class Reach:
     def address(self, hello: Hello, hosts: int, own: str | None) -> str | None:
         """Return the address by which other hosts reach this one; None: its name in the spec.
 
-        Args:
-            hello: the host's own facts.
-            hosts: the number of all hosts of the job.
-            own: this machine's address as other hosts reach it; None: there is none, or no other
-                host.
+        `hosts`: how many there are. `own`: this machine's address as other hosts reach it, if any.
         """
         raise NotImplementedError
 
@@ -284,11 +263,7 @@ class Reach:
     def question(self, connection: Connection, status: int | None, cause: Cause) -> Question | None:
         """Return a question whose answer would say more than a cause; None: there is none.
 
-        Args:
-            connection: it may be closed when the question is asked.
-            status: how the process exited; None: it has not.
-            cause: of a failed connection, of its loss, of a fault of the agent, or of this
-                process's SIGTERM.
+        The connection may be closed when it is asked. `status`: None: the process has not exited.
         """
         return None
 
@@ -303,9 +278,7 @@ def make_reach(
 ) -> Reach:
     """Return how a host is reached: by the module of this package that its spec names.
 
-    Args:
-        files: the program's files, if any are sent to hosts that lack them.
-        found_as: :attr:`HostView.found_as` of a host that an earlier process was connected to.
+    `files`: the program's, if any are sent. `found_as`: that of :class:`HostView`, if it was known.
     """
     module = importlib.import_module(f"distrun.supervisor.hosts.{host.reach}")
     reach: Reach = module.make_reach(host, spec, files, found_as)
@@ -315,9 +288,7 @@ def make_reach(
 def agent_exited(status: int, text: str = "") -> Cause:
     """Return how an agent ended, from the exit status of the connection's process.
 
-    Args:
-        status: negative or above 128 for a signal.
-        text: the last line on standard error.
+    `status`: negative or above 128 for a signal. `text`: the last line on standard error.
     """
     number = -status if status < 0 else status - 128
     if number > 0:

@@ -20,9 +20,7 @@ _HANDLED_WHILE_REPLAYING = (protocol.Reattached, protocol.Heartbeat, protocol.Ag
 class ReportReceiver:
     """The reports of one host, in order.
 
-    Args:
-        handle: called with each report that is right.
-        on_fault: called once with how the agent broke the protocol.
+    `on_fault` is called once with how the agent broke the protocol.
     """
 
     def __init__(

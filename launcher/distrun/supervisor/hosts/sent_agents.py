@@ -1,9 +1,7 @@
 """Which hosts have kept the agent's modules, so that they need not be sent again.
 
-The file `sent-agents` in distrun's folder has a line for each: a key, and the path on the host.
-The key is made of the host, how ssh reaches it, and the SHA-256 of the modules. The last line with
-a key counts; without a path, it says that the copy is gone. Nothing depends on the file: a host
-that lacks the modules says so.
+The file `sent-agents` in distrun's folder has a line for each: a key, and the path on the host; no
+path: the copy is gone. Nothing depends on the file: a host that lacks the modules says so.
 """
 
 from __future__ import annotations

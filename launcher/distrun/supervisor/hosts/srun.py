@@ -69,10 +69,7 @@ class SrunReach(Reach):
         return self._files.base, [each.path for each in files] + [each.path for each in links]
 
     def describe(self, hello: Hello) -> HostView:
-        """Return a node's facts without what Slurm has not given to the job.
-
-        What it sees it has said before its agent started.
-        """
+        """Return a node's facts without what Slurm has not given to the job."""
         seen = {} if self._connection is None else self._connection.answer(ANSWER)
         environ = dict(hello.environ)
         if environ.get("CUDA_VISIBLE_DEVICES") == _NO_GPUS:

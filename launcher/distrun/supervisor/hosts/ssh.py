@@ -91,8 +91,7 @@ def _loss(connection: Connection, status: int) -> Cause:
 def is_shared_connection(pid: int) -> bool:
     """Whether a process is a connection which ssh shares among logins (ControlPersist).
 
-    The job's own clients are never shared. The connection to a jump host is, if ~/.ssh/config says
-    so; other logins may use it, too. ssh sets the title of such a process.
+    The connection to a jump host may be one; other logins may use it, too. ssh sets its title.
     """
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
@@ -113,15 +112,8 @@ def open_connection(
 ) -> Connection:
     """Start ssh, or another client, in a session of its own.
 
-    Args:
-        command: the client's.
-        job_id: for the client's environment.
-        code: of the cause if there is no such client.
-        environ: the rest of it; None: this process's.
-        kept: descriptors that it inherits.
-
-    Raises:
-        CauseError: there is no such client.
+    Raises CauseError with this code if there is no such client. `environ`: the rest of the client's
+    environment; None: this process's. `kept`: descriptors that it inherits.
     """
     try:
         return _open(command, job_id, environ, kept)

@@ -39,13 +39,8 @@ def link_command(
 ) -> list[str]:
     """Return the command that opens a link to a host.
 
-    Args:
-        host: its name, or user@name.
-        settings: the spec's `ssh`.
-        alive_interval: seconds of silence after which ssh probes the other side.
-        connect_timeout: seconds for the connection.
-        is_separate: do not use connections that the user shares among logins (ControlPath), to
-            the host or to jump hosts.
+    `host`: its name, or user@name. `alive_interval`: seconds of silence after which ssh probes the
+    other side. `is_separate`: do not use connections that the user shares among logins.
     """
     config_file = _separate_config(settings.config_file) if is_separate else settings.config_file
     words = ["ssh", "-T", "-x", *_settings_words(settings, host, config_file)]
@@ -76,8 +71,7 @@ def login_command(host: str, settings: SshSpec) -> str:
 def _separate_config(config_file: str | None) -> str:
     """Return the path of a configuration that has the user's, but shares no connection.
 
-    ssh passes its path on to the ssh of each jump host, unlike options. The file is in the memory
-    of this process.
+    ssh passes its path on to the ssh of each jump host, unlike options.
     """
     files = [config_file] if config_file is not None else ["~/.ssh/config", _SYSTEM_CONFIG]
     lines = ["ControlPath none", *(f'Include "{glob.escape(each)}"' for each in files)]

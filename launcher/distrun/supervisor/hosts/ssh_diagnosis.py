@@ -82,13 +82,7 @@ def diagnose(
 ) -> Cause:
     """Return why the first connection to a host failed.
 
-    Args:
-        name: the host's.
-        settings: the spec's `ssh`.
-        status: how ssh exited; None: it still ran after `seconds`.
-        stderr: its standard error.
-        noise: its standard output.
-        seconds: the time that it had.
+    `status`: how ssh exited; None: it still ran after `seconds`. `noise`: its standard output.
     """
     stdout = noise.decode("utf-8", "replace")
     login = (login_command(name, settings),)
@@ -152,8 +146,7 @@ def _diagnose_ssh(name: str, settings: SshSpec, stderr: str) -> Cause:
 def _printed_on_the_way(stderr: str) -> str:
     """Return the messages of a proxy or jump host that could not connect to the host itself.
 
-    ssh prints them before its own message about the host. There are several if a jump host is
-    reached through another one.
+    ssh prints them before its own message about the host.
     """
     before, proxied, after = stderr.rpartition(_PROXIED)
     before = before.rpartition("\n")[0]
