@@ -303,7 +303,8 @@ _PATCH = re.compile(r"(?:tensorflow\.)?keras\.[^()]+=")
 """An attribute of Keras that the program sets."""
 _HERE = "Keras 3, which tf.keras is here,"
 _OLD_KERAS = {
-    "tensorflow": ", or use Keras 2: write program.keras: 2, and pip install tf_keras",
+    "tensorflow": ", or use Keras 2: write program.keras: 2 (or --set program.keras=2), and "
+    "pip install tf_keras",
     "keras": ", or use Keras 2: pip install tf_keras, and import that instead of keras",
 }
 
