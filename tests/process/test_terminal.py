@@ -179,3 +179,29 @@ def test_it_is_raised_again() -> None:
             capture_output=True, text=True, timeout=50, check=False,
         )  # fmt: skip
         assert (done.stdout, done.stderr) == (f"ended by {number}\n", "")
+
+
+WHILE_STARTING = """
+import os, signal, sys, time
+from distrun.agent.linux.syscalls import sigterm_blocked
+from distrun.cli import output, signals
+
+signals.install()
+shown = output.Output(1)
+try:
+    with sigterm_blocked():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.2)
+        print("started")
+except signals.ENDED:
+    print("ended")
+"""
+
+
+def test_a_process_that_is_being_started_is_known_before_a_signal_ends_the_command() -> None:
+    """Else it would be left: the thread that writes the output would get the signal."""
+    done = subprocess.run(
+        [sys.executable, "-c", WHILE_STARTING],
+        capture_output=True, text=True, timeout=50, check=False,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("started\nended\n", "")

@@ -280,7 +280,7 @@ def test_a_copy_takes_nothing_else(
     assert {
         each: text for each, text in after.items() if each.name not in (".new-a", "a")
     } == before
-    assert len(os.listdir("/proc/self/fd")) == opened
+    assert len(os.listdir("/proc/self/fd")) <= opened  # others may be collected meanwhile
 
 
 def test_a_copy_has_the_regular_files_of_the_job_and_then_its_end(

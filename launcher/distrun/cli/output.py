@@ -11,6 +11,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from distrun.agent.linux import syscalls
+
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
@@ -25,7 +27,8 @@ class _Writer(threading.Thread):
         super().__init__(daemon=True)
         self.blocks: queue.SimpleQueue[tuple[Output, bytes]] = queue.SimpleQueue()
         try:
-            self.start()
+            with syscalls.sigterm_blocked():  # else it would get what the main thread blocks
+                self.start()
         except RuntimeError as error:  # Python drops the error number
             import resource
 
