@@ -512,8 +512,8 @@ _NAMED: dict[str, Callable[[Cause], Any]] = {
         "`program.keras: 2` selects tf.keras only: write `from tensorflow import keras` instead of "
         "`import keras`, and do not set TF_USE_LEGACY_KERAS in the program"
         if c.version == "2"
-        else "set `program.keras: 2` (or `--set program.keras=2`) and install tf_keras for the Python "
-        "that runs the tasks (for tf.keras: write `from tensorflow import keras` instead of "
+        else "set `program.keras: 2` (or `--set program.keras=2`) and install tf_keras for the "
+        "Python that runs the tasks (for tf.keras: write `from tensorflow import keras` instead of "
         "`import keras`)"
     ),
     "within": _within,
