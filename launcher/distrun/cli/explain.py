@@ -33,7 +33,6 @@ _OTHER_NAMES = {
     "straggler": ("waited_for", "behind"),
 }
 """What people call kinds of verdicts, and advice."""
-_QUOTE = re.compile("`[^`]*`|[A-Z]{3,}")
 _EXIT_CODE = re.compile("[0-9]{1,9}")
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 
@@ -70,8 +69,6 @@ def command(topic: str | None) -> int:
     elif paths := _paths(topic):
         for path in paths:
             _print_key(path, _spec_keys()[path])
-    elif found := _described(topic):
-        _print_descriptions(found)
     else:
         near = " or ".join(_near(topic, _topics()))
         hint = f"did you mean {near}?" if near else "`distrun explain` lists what there is"
@@ -82,13 +79,6 @@ def command(topic: str | None) -> int:
 def _named(name: str) -> list[str]:
     """The kinds and the advice with this name."""
     return [*_OTHER_NAMES.get(name, ())] or [name] * (name in _kinds() or name in explained())
-
-
-def _described(topic: str) -> list[str]:
-    """The kinds whose description quotes this signal, exception or message."""
-    word = re.compile(rf"(?<!\w){re.escape(topic)}(?!\w)", re.IGNORECASE)
-    quotes = {kind: " ".join(_QUOTE.findall(looks)) for kind, (looks, _) in _kinds().items()}
-    return [kind for kind, quoted in quotes.items() if word.search(quoted)]
 
 
 def _print_descriptions(names: list[str]) -> None:
@@ -190,18 +180,8 @@ def _code_text(code: int) -> str:
     of_a_task = "the exit code of the task that failed first"
     if 0 < code - _SIGNALLED <= signal.SIGRTMAX:
         of_a_task = f"the task that failed first was killed by {signal_name(code - _SIGNALLED)}"
-    own = [
-        _part(str(code), *row) for row in exit_codes().items() if str(code) in row[0].split(", ")
-    ]
-    meanings = own if code == 0 else [*own, of_a_task]
-    return "; or ".join(map(_plain, meanings))
-
-
-def _part(code: str, codes: str, text: str) -> str:
-    """What one of several codes means, if the text has a part for each of them."""
-    verb, _, rest = text.partition("stopped by ")
-    meanings = dict(zip(codes.split(", "), rest.split(", "), strict=False))
-    return f"stopped by {meanings[code]}" if not verb and len(meanings) > 1 else text
+    own = exit_codes().get(str(code))
+    return "; or ".join(filter(None, (own and _plain(own), of_a_task if code else "")))
 
 
 def _plain(markdown: str) -> str:

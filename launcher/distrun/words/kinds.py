@@ -131,9 +131,11 @@ _EXIT_CODES = {
     "75": """the job could not start in time, it stalled, its tasks cannot form their cluster, or it
         succeeded with a warning and `--strict` was given""",
     "124": "`distrun wait --timeout` ran out",
-    "129, 130, 143": "stopped by SIGHUP (the terminal closed), SIGINT (Ctrl-C), SIGTERM",
+    "129": "stopped by SIGHUP (the terminal closed)",
+    "130": "stopped by SIGINT (Ctrl-C)",
     "137": "stopped by `distrun kill`",
     "141": "the program that reads the output has exited (broken pipe)",
+    "143": "stopped by SIGTERM",
 }
 
 
