@@ -246,7 +246,6 @@ class Job:
         return f"<distrun.Job {self.job_id}>"
 
     def _repr_html_(self) -> str:
-        """What `distrun status` prints, for notebooks."""
         from distrun.job.job import read_job
         from distrun.job.status_view import status_html
 

@@ -121,7 +121,6 @@ def decode(kind: type[T], text: str | bytes) -> T:
 
 
 def field_names(kind: Any) -> tuple[str, ...]:
-    """Return the names of the fields of a dataclass or a structure."""
     return tuple(kind._fields if issubclass(kind, Struct) else kind.__dataclass_fields__)
 
 

@@ -97,8 +97,6 @@ class RoleRule(Frozen, kw_only=True):
 
 
 class Strategy(Frozen, kw_only=True):
-    """A row of the table."""
-
     name: str
     roles: dict[Role, RoleRule]
     success: Success
@@ -111,7 +109,6 @@ class Strategy(Frozen, kw_only=True):
     """The row if the workers train by themselves; None if the strategy has no such workers."""
 
     def with_workers(self, workers: Workers | None) -> Strategy:
-        """Return the row for these workers."""
         return (self.independent or self) if workers is Workers.INDEPENDENT else self
 
     @property
@@ -125,7 +122,6 @@ class Strategy(Frozen, kw_only=True):
         return self.success if has_chief else Success.WORKER_0
 
     def waits_for(self, success: Success, role: Role, index: int) -> bool:
-        """Whether the job succeeds only if that task exits 0."""
         is_server = success is Success.ALL and self.rule(role).serves
         return success.waits_for(role, index) and not is_server
 

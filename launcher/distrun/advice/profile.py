@@ -166,8 +166,6 @@ class Straggler(Frozen, kw_only=True):
 
 
 class Timeline:
-    """The stacks of a recording, by moment."""
-
     def __init__(self, recording: Recording) -> None:
         self.frames = [Frame(name, file, line) for name, file, line, _ in recording.frames]
         self._recording = recording

@@ -150,7 +150,6 @@ def _name_the_same(found: Sequence[SlowLink | Straggler | None]) -> bool:
 
 
 def _recent(samples: Sequence[Sample]) -> list[Sample]:
-    """Return the samples of the last minute, or of more if they are few; none: too few."""
     found = [each for each in samples if each.attempt == samples[-1].attempt]
     for start in range(len(found) - _FEWEST_SAMPLES, -1, -1):
         if found[-1].at - found[start].at >= SECONDS:
@@ -159,7 +158,6 @@ def _recent(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def _steps_a_second(samples: Sequence[Sample]) -> float:
-    """Return 0 if the task reports none, or too seldom."""
     recent = _recent(samples)
     steps = [each.progress.get("STEP", -1.0) for each in recent]
     changes = sum(a != b for a, b in pairwise(steps))

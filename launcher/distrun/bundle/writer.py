@@ -112,7 +112,6 @@ def write_bundle(file: IO[bytes], job: Job, redactor: Redactor) -> list[Part]:
 
 
 def _contents(folder: JobFolder) -> Iterator[tuple[str, bytes, os.stat_result]]:
-    """Yield the names of the files that belong to a bundle, and what of them goes there."""
     top = folder.events_file.parent
     files = sorted([*top.iterdir(), *folder.logs.glob("*"), *folder.history.glob("*")])
     logs = [each for each in files if each.suffix in (LOG_SUFFIX, LATE_SUFFIX)]

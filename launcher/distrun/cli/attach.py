@@ -49,8 +49,6 @@ def command(job: str | None, tasks: tuple[str, ...], all_output: bool) -> int:
 
 
 class _AttachedView(ShownJob):
-    """Shows a job that another command has launched."""
-
     def __init__(self, folder: JobFolder, options: LaunchOptions) -> None:
         super().__init__(folder, options)
         self._exit_code: int | None = None

@@ -54,7 +54,6 @@ def command(job: str | None, output: str | None, keep_names: bool) -> int:
 
 
 def _write(folder: JobFolder, file: IO[bytes], *, keep_names: bool) -> list[str]:
-    """Write the archive; returns what is in it, in lines."""
     job = read_job(folder)
     tell_problem([job])
     redactor = make_redactor(job, keep_names=keep_names)

@@ -83,7 +83,6 @@ def _write_page(runs: Sequence[Run], found: Sequence[Row], path: Path) -> None:
 
 
 def _figures(runs: Sequence[Run]) -> Iterator[Row]:
-    """Yield the key figures in words, without those that no job has."""
     values = [{**run.numbers, **run.numbers["metrics"]} for run in runs]
     forms: dict[str, tuple[str, Callable[[Any], str]]] = {
         "state": ("state", str),

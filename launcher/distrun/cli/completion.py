@@ -134,7 +134,6 @@ def complete_tasks(_: str, ctx: click.Context) -> Iterator[CompletionItem[Any]]:
 
 @_completes
 def complete_templates(_: str) -> Iterator[CompletionItem[Any]]:
-    """The templates of `init`, each with what it is for."""
     from distrun.spec.resources import describe, templates
 
     for name, path in templates().items():

@@ -23,8 +23,6 @@ _REDRAW_SECONDS = 1.0
 
 
 class Checkup:
-    """What was found out about a job's hosts."""
-
     def __init__(self, made: Round) -> None:
         self.hosts = made.hosts.names
         checks = [_reached(host, hello) for host, hello in made.hosts.hellos.items()]
@@ -71,7 +69,6 @@ def status_line() -> Iterator[Callable[[Round], float | None]]:
 
 
 def _step(made: Round) -> str:
-    """What is being done, and which hosts it waits for."""
     verb = "checking" if made.is_probing else "reaching"
     text = f"{verb} {format_count(len(made.hosts.names), 'host')}"
     waiting = made.waiting_for

@@ -77,7 +77,6 @@ def command(topic: str | None) -> int:
 
 
 def _named(name: str) -> list[str]:
-    """The kinds and the advice with this name."""
     return [*_OTHER_NAMES.get(name, ())] or [name] * (name in _kinds() or name in explained())
 
 
@@ -185,5 +184,4 @@ def _code_text(code: int) -> str:
 
 
 def _plain(markdown: str) -> str:
-    """Text without links."""
     return _LINK.sub(r"\1", markdown)

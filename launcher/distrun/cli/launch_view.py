@@ -60,7 +60,6 @@ class LaunchView:
         self._terminal.show_status(question)
 
     def print(self, text: str) -> None:
-        """Print a message on stderr."""
         self.print_lines([f"distrun: {text}"])
 
     def print_lines(self, lines: list[str]) -> None:
@@ -123,7 +122,6 @@ class LaunchView:
         self.print(f"job {state.job_id}: {format_count(len(state.tasks), 'task')} on {where}")
 
     def show_event(self, event: events.Event, state: JobState) -> None:
-        """Print a message about an event that the user should know of."""
         if isinstance(event, events.StopRequested):
             due = time.monotonic() + event.grace
             self._kill_due = due if self._kill_due is None else min(self._kill_due, due)

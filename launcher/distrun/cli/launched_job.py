@@ -99,7 +99,6 @@ class ShownJob(Listener):
         return self._result(session.state)
 
     def _show_rest(self) -> None:
-        """Show the output that is still to be shown when the job has ended."""
         if self._stop_requested:
             self._deadline = time.monotonic() + _OUTPUT_SECONDS
         shown = True
@@ -156,7 +155,6 @@ class ShownJob(Listener):
         self._report_failure()
 
     def _report_failure(self) -> None:
-        """Print once that the output cannot be written. The job continues without it."""
         failure = self._output.failure
         if failure is not None and not self._output.is_gone and not self._reported_failure:
             self._reported_failure = True
@@ -198,7 +196,6 @@ class ShownJob(Listener):
             self._is_paused = True
 
     def _on_written(self) -> None:
-        """The reader has taken some of the output."""
         self._output.acknowledge()
         can_write = not self._output.is_behind and self._output.failure is None
         if self._is_paused and can_write and self._follower is not None:
@@ -240,7 +237,6 @@ class ShownJob(Listener):
         raise NotImplementedError
 
     def _log_starts(self, logs: list[TaskLog], view: View) -> list[int]:
-        """Return the offset in each log from which its output is shown."""
         raise NotImplementedError
 
     def _on_reader_gone(self) -> None:
@@ -292,7 +288,6 @@ class LaunchedJob(ShownJob):
             self._end_check()
 
     def _end_check(self) -> None:
-        """Print the warnings, or that there are no more checks."""
         check, self._check = self._check, None
         if check is None:
             return
@@ -303,7 +298,6 @@ class LaunchedJob(ShownJob):
                 self._view.print_lines(warning_lines(warnings))
 
     def run(self) -> int:
-        """Return the exit code: the job's, or 0 if it was left running."""
         try:
             code = super().run()
         finally:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 def pattern(value: str) -> re.Pattern[bytes]:
-    """Compile a regular expression for bytes."""
     if not value:
         raise click.BadParameter("it is empty, and every line matches that")
     try:
@@ -164,8 +163,6 @@ def _find(job: str | None) -> JobFolder:
 
 
 class DroppedOutput:
-    """Says once for each task that output was dropped before it could be shown."""
-
     def __init__(self, folder: JobFolder) -> None:
         self._folder = folder
         self._said: set[str] = set()

@@ -233,7 +233,6 @@ def _execute(*, is_guarded: bool) -> int:
 
 
 def _host_error(error: OSError | MemoryError) -> HostError:
-    """Return the error for what this machine lacks."""
     if isinstance(error, MemoryError) or error.errno == errno.ENOMEM:
         hint = "raise the limit on memory (`ulimit -v`), or end other programs"
         return HostError("there is not enough memory", hint=hint)

@@ -99,7 +99,6 @@ class Output(io.RawIOBase):
         return len(data)
 
     def write_now(self, block: bytes) -> None:
-        """Write a block; called in the thread."""
         view = memoryview(block)
         while view and self.failure is None:
             try:

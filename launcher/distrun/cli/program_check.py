@@ -75,7 +75,6 @@ class ProgramCheck:
         return self._descriptor
 
     def read(self) -> bool:
-        """Read what has arrived. Return whether that is all."""
         with contextlib.suppress(BlockingIOError):
             while block := os.read(self._descriptor, _BLOCK):
                 self._answer += block

@@ -95,8 +95,6 @@ def command(
 
 
 def _serve(folder: JobFolder, tasks: tuple[str, ...], port: int, *, may_stop: bool) -> int:
-    """Show the live page until Ctrl-C."""
-
     def make(samples: HistoryReader, refresh: float) -> str:
         return make_page(folder, tasks, samples=samples, refresh=refresh, may_stop=may_stop)
 
@@ -113,7 +111,6 @@ def _serve(folder: JobFolder, tasks: tuple[str, ...], port: int, *, may_stop: bo
 
 
 def _stacks(folder: JobFolder) -> str:
-    """Return the stacks of a job's tasks, as text."""
     shown = io.StringIO()
     Console(file=shown, width=_STACKS_WIDTH).print(stacks_view(take(folder), all_threads=False))
     return shown.getvalue()

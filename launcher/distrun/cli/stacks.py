@@ -105,7 +105,6 @@ def _stacks_json(found: Stacks) -> dict[str, Any]:
 
 
 def stacks_view(found: Stacks, *, all_threads: bool) -> Group:
-    """Return the stacks as text."""
     lines: list[Text] = []
     for entry in stacks.fold(found.processes):
         if lines:

@@ -54,7 +54,6 @@ class TransferBar:
             console.print_message(f"{what}, {format_bytes(total)}")
 
     def close(self) -> None:
-        """Remove it. A later :meth:`update` shows it again."""
         if self.text:
             self.text = ""
             self._terminal.show_status("")

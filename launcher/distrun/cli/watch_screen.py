@@ -65,8 +65,6 @@ _STEPS = ("STEP", "STEPS")
 
 
 class StopQuestion(ModalScreen[bool]):
-    """Asks whether to stop the job."""
-
     CSS = """
     StopQuestion { align: center middle; }
     StopQuestion Label { padding: 1 2; border: round $error; max-width: 90%; }
@@ -165,7 +163,6 @@ class WatchApp(App[int]):
 
     @work(thread=True, exclusive=True, group="look")
     def _look(self) -> None:
-        """Read the job, in a thread: its supervisor may take time to answer."""
         if time.monotonic() < self._look_due:
             return
         spent, self._spent = self._spent, sum(os.times()[:4])  # with commands that it has run
@@ -263,7 +260,6 @@ class WatchApp(App[int]):
             self.action_log()
 
     def action_log(self) -> None:
-        """Show the log of the chosen task: the last lines, and what follows."""
         if self.chosen is None:
             return
         self._pane.clear()
@@ -272,7 +268,6 @@ class WatchApp(App[int]):
         self._follow_log()
 
     def _open_log(self, task: str) -> None:
-        """Follow a log from its last lines on."""
         self._close_log()
         log = TaskLog.of(self.folder, task)
         with contextlib.suppress(OSError):
@@ -303,7 +298,6 @@ class WatchApp(App[int]):
         return action != "clear" or self._is_filtered
 
     def action_filter(self) -> None:
-        """Ask for a text that tasks must have."""
         if len(self.screen_stack) == 1:  # no question is open
             field = self._filter
             field.display = self._is_filtered = True
@@ -311,7 +305,6 @@ class WatchApp(App[int]):
             self.refresh_bindings()
 
     def action_clear(self) -> None:
-        """Show all tasks again."""
         field = self._filter
         field.value, field.display = "", False
         self._is_filtered = False
@@ -325,7 +318,6 @@ class WatchApp(App[int]):
         self._table.focus()
 
     def action_stacks(self) -> None:
-        """Show the stacks of the chosen task, in place of its log."""
         if self.chosen is not None:
             self._close_log()
             self._entitle(f"reading the stacks of {self.chosen}; l shows its log")
@@ -346,7 +338,6 @@ class WatchApp(App[int]):
             self._pane.clear().write(found)
 
     def action_stop(self) -> None:
-        """Stop the job, if the user confirms it."""
         if self._job is None or not self._job.is_running:
             self.notify("the job has ended")
             return

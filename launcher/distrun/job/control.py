@@ -64,7 +64,6 @@ def connect(folder: JobFolder, patience: float = _CONNECT_SECONDS) -> Supervisor
 
 
 def unanswered(folder: JobFolder) -> InternalError:
-    """Return the error for a job whose supervisor lives and does not answer."""
     pid, job_id = folder.supervisor_pid(), folder.job_id
     if pid is None:
         return InternalError(f"the supervisor of job {job_id} died")
@@ -92,7 +91,6 @@ def _is_suspended(pid: int) -> bool:
 
 
 def resume_supervisor(folder: JobFolder) -> None:
-    """Resume a job's supervisor in case somebody has suspended it."""
     supervisor = folder.supervisor_pid()
     if supervisor is not None and supervisor > 0:
         processes.resume(supervisor)
@@ -207,7 +205,6 @@ def wait_for_final_state(folder: JobFolder, timeout: float | None = None) -> Job
 
 
 def _unknown_result(folder: JobFolder) -> DistrunError:
-    """Return the error for a job that has no supervisor, and whose record has no end."""
     if not folder.path.exists():
         return removed_error(folder)
     hint, unknown = f"its record: {folder.path}", "the result of the job is unknown"

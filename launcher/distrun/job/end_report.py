@@ -41,7 +41,6 @@ _ABORTED = "Fatal Python error: Aborted"
 
 
 def task_end_text(task: TaskState) -> str:
-    """Return how a task ended: `exited 3`, `was killed by SIGKILL`."""
     if task.reason is not None:
         reason = cause_text(task.reason)
         return f"could not be started: {reason}" if task.pid is None else reason
@@ -254,7 +253,6 @@ def _is_of_job(event: events.RestartPlanned, state: JobState) -> bool:
 
 
 def _about_others(state: JobState, first: TaskState | None, verdict: Verdict | None) -> list[str]:
-    """Return how the other tasks ended; those that ended alike share a line."""
     after: dict[str, list[str]] = {}
     for task in state.tasks.values():
         if task is first:

@@ -77,12 +77,10 @@ def late_log_name(log: str, offset: int, at: int) -> str:
 
 
 def log_name(task: str) -> str:
-    """Return the name of the log of a task such as `worker:0`."""
     return task.replace(":", "-") + LOG_SUFFIX
 
 
 def task_of_log(log: str) -> str:
-    """Return the task whose log has that name."""
     return ":".join(log.removesuffix(LOG_SUFFIX).rsplit("-", 1))
 
 
@@ -176,7 +174,6 @@ class JobFolder:
         return found.decode("ascii") if _TOKEN.fullmatch(found) else ""
 
     def create_token(self) -> None:
-        """Give the job a token, if it has none. Raises OSError."""
         if not self.token:
             self._token_file.unlink(missing_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -192,7 +189,6 @@ class JobFolder:
             return 0
 
     def log_of(self, task: str) -> Path:
-        """Return the path of the log of a task such as `worker:0`."""
         return self.logs / log_name(task)
 
     def history_of(self, task: str) -> Path:
@@ -200,7 +196,6 @@ class JobFolder:
         return self.history / log_name(task).replace(LOG_SUFFIX, HISTORY_SUFFIX)
 
     def size_of_log(self, task: str) -> int:
-        """Return the size of a task's log in bytes; 0 if there is no log."""
         try:
             return self.log_of(task).lstat().st_size
         except OSError:
@@ -368,7 +363,6 @@ class JobFolder:
         return server
 
     def stop_listening(self) -> None:
-        """Remove the control socket at the job's end."""
         with contextlib.suppress(OSError):
             os.unlink(self._opened / "control.sock")
 
@@ -399,14 +393,12 @@ class JobFolder:
             os.close(folder)
 
     def last_change(self) -> float:
-        """Return when the record was last written, in Unix seconds."""
         for path in (self.events_file, self.path):
             with contextlib.suppress(OSError):
                 return path.stat().st_mtime
         return 0.0
 
     def size(self) -> int:
-        """Return the bytes of all its files."""
         return sum(
             each.stat(follow_symlinks=False).st_size
             for each in _entries(self.path)
@@ -443,7 +435,6 @@ class JobFolder:
 
 
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Everything in a folder that can be read, however deep it is."""
     waiting = [str(folder)]
     while waiting:
         with contextlib.suppress(OSError), os.scandir(waiting.pop()) as found:
@@ -459,8 +450,6 @@ def _is_plain(name: str) -> bool:
 
 
 class JobStore:
-    """All jobs of one user."""
-
     def __init__(self, root: Path) -> None:
         self.jobs = root / "jobs"
 
@@ -504,7 +493,6 @@ class JobStore:
         return JobFolder(self.jobs / f"{slug}-{token}")
 
     def folders(self) -> list[JobFolder]:
-        """Return all jobs, the oldest first."""
         try:
             with os.scandir(self.jobs) as found:
                 entries = [each for each in found if _is_plain(each.name)]

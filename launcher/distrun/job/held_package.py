@@ -68,7 +68,6 @@ def state(path: str) -> tuple[int, int]:
 
 
 def exists(path: str) -> bool:
-    """Return whether there is such a file of the package."""
     return path in _states or os.path.exists(path)
 
 
@@ -107,8 +106,6 @@ def _is_of(block: bytes, found: os.stat_result) -> bool:
 
 
 class _Loader(SourceFileLoader):
-    """Loads a module from what was read."""
-
     def get_data(self, path: str) -> bytes:
         if path not in _files:
             raise FileNotFoundError(path)
@@ -123,8 +120,6 @@ class _Loader(SourceFileLoader):
 
 
 class _Finder:
-    """Finds the modules of the package that were read."""
-
     @staticmethod
     def find_spec(
         name: str,

@@ -86,7 +86,6 @@ class HistoryLog:
         """The lines of each task's file."""
 
     def append(self, task: str, sample: Sample) -> None:
-        """Write a sample at the end of its task's file."""
         path = self._folder.history_of(task)
         with contextlib.suppress(OSError):
             if task not in self._counts:

@@ -82,7 +82,6 @@ class TaskView(Frozen, kw_only=True):
     last_output_at: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the task as `status --json` prints it."""
         task = self.state
         return {
             "task": task.name,
@@ -139,7 +138,6 @@ class Job:
 
     @cached_property
     def history(self) -> list[events.Event]:
-        """The events of its record; none if it has no record that can be read."""
         try:
             return record.read(str(self.folder.events_file))
         except OSError:
@@ -147,12 +145,10 @@ class Job:
 
     @cached_property
     def state(self) -> JobState:
-        """What its events lead to."""
         return self.folder.state()
 
     @cached_property
     def samples(self) -> dict[str, list[Sample]]:
-        """What its tasks have used and reported over time."""
         return history.read(self.folder, self.state.tasks)
 
     @property
@@ -263,7 +259,6 @@ class Job:
 
     @cached_property
     def timing(self) -> list[AttemptTiming]:
-        """When each attempt reached each of its phases."""
         return Timing(self.history, self.first_outputs, time.time()).attempts
 
     def spans(self, until: float) -> list[Span]:
@@ -272,7 +267,6 @@ class Job:
 
     @property
     def tensorboard(self) -> str | None:
-        """The URL of the TensorBoard that runs beside it."""
         address = None
         for event in self.history if self.is_running else ():
             if isinstance(event, events.TensorBoardStarted):
@@ -309,12 +303,10 @@ class Job:
 
     @property
     def outcome(self) -> Outcome | None:
-        """How the job ended; None until it has."""
         return self.state.outcome if self.state.phase.is_final else None
 
     @cached_property
     def record_fault(self) -> str | None:
-        """Why its record does not show it; None if it does."""
         return self.folder.record_fault()
 
     @property
@@ -423,7 +415,6 @@ class Job:
         return {task: seconds / max(1.0, now - began) for task, seconds in saving.items()}
 
     def _log_of(self, task: TaskState) -> bytes:
-        """The beginning of what its present attempt has printed."""
         from distrun.logs import TaskLog
 
         with contextlib.suppress(OSError):
@@ -475,11 +466,9 @@ class Job:
 
     @cached_property
     def hosts_in_use(self) -> set[str]:
-        """The names of the hosts that tasks are on."""
         return {task.host for task in self.state.tasks.values()}
 
     def summary(self) -> dict[str, Any]:
-        """Return the job as `ps --json` prints it."""
         state, outcome = self.state, self.outcome
         running = [task for task in state.tasks.values() if task.phase is TaskPhase.RUNNING]
         used = self.used
@@ -527,7 +516,6 @@ class Job:
         return {**shown, "slurm": {**said, "starts_at": None if entry is None else entry.starts_at}}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the job as `status --json` prints it."""
         return {
             **self.summary(),
             "outcome": output_json(self.outcome),
@@ -572,5 +560,4 @@ def read_jobs(folders: Sequence[JobFolder]) -> list[Job]:
 
 
 def read_job(folder: JobFolder) -> Job:
-    """Return a job as it is now."""
     return read_jobs([folder])[0]

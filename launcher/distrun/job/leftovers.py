@@ -54,7 +54,6 @@ class Left(Frozen, kw_only=True):
 
 
 def exist_here(folder: JobFolder) -> bool:
-    """Return whether processes of the job run on this machine."""
     return bool(job_processes.find(traces.here(folder, folder.state())))
 
 
@@ -181,7 +180,6 @@ def _unknown_hosts(folder: JobFolder) -> HostError:
 
 
 def unreached_error(folder: JobFolder, hosts: tuple[str, ...]) -> HostError:
-    """Return the error for hosts that its supervisor could not reach before it ended."""
     names = ", ".join(hosts)
     return HostError(
         f"tasks of job {folder.job_id} may still run on {names}, which could not be reached",

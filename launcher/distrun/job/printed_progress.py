@@ -275,7 +275,6 @@ def _scaled(number: str, scale: str) -> str:
 
 
 def _seconds(clock: str) -> str:
-    """Return the seconds of `3s`, `01:05` or `1:02:03`."""
     seconds = 0
     for part in clock.rstrip("s").split(":"):
         seconds = seconds * 60 + int(part)

@@ -148,8 +148,6 @@ def read_values(line: str) -> dict[str, str] | None:
 
 
 class ProgressLines:
-    """The lines of one task."""
-
     def __init__(self) -> None:
         self._last: dict[str, tuple[tuple[float, ...], dict[str, str]]] = {}
         """The place and the values of the last line of each form."""

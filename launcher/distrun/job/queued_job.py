@@ -84,7 +84,6 @@ class Scheduler(Protocol):
 
 
 def scheduler_of(batch: BatchJob | None) -> Scheduler:
-    """Return what holds a job."""
     if batch is not None and batch.namespace:
         from distrun.kubernetes import batch_job as kubernetes
 
@@ -256,7 +255,6 @@ class QueuedJobWatch:
         return self.job.is_over
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait a moment, for so many seconds at most."""
         time.sleep(_POLL_SECONDS if timeout is None else max(0.0, min(_POLL_SECONDS, timeout)))
 
 

@@ -92,7 +92,6 @@ class EventLog:
         self._reserved = size + 2 * _RESERVE
 
     def release_reserve(self) -> None:
-        """Return the reserved space to the disk: the job has ended."""
         self._reserves = False
         with contextlib.suppress(OSError):
             os.ftruncate(self._file, os.fstat(self._file).st_size)

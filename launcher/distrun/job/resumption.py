@@ -89,7 +89,6 @@ def require_former_hosts(state: JobState, hosts: Sequence[str]) -> None:
 
 
 def running_error(folder: JobFolder, supervisor: int | None) -> UsageError:
-    """Return the error for a job that another supervisor has."""
     job_id = folder.job_id
     process = None if supervisor is None else processes.find(supervisor)
     if supervisor is None or (process is None and supervisor > 0):

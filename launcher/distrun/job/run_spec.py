@@ -225,7 +225,6 @@ class _Loader:
         return build(document, context, problems)
 
     def _draft(self, written: Mapping) -> Spec:
-        """Return a spec with the program and the hosts, and one task."""
         mark = written.mark
         strategy = Entry(Scalar(mark, "strategy"), Scalar(mark, _SINGLE))
         entries = (each for each in written.entries if each.key.text in _DRAFT_KEYS)

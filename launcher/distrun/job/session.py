@@ -84,7 +84,6 @@ class FollowedJob:
         return bytes(each for each in self._signals.read(64) or b"" if each in _STOPPING_SIGNALS)
 
     def restore_signals(self) -> None:
-        """Give signals the effect that they had before this session."""
         signal.set_wakeup_fd(-1)
         for number, handler in self._handlers:
             signal.signal(number, handler)
@@ -272,7 +271,6 @@ class Session(FollowedJob):
         return [each.pid for each in job_processes.end(family, protocol.KILL_GRACE)]
 
     def detach(self) -> None:
-        """Leave the job running without this command."""
         self._channel.send(protocol.Detach())
         while self._channel.pending:
             self._loop.turn()

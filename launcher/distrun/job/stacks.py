@@ -130,8 +130,6 @@ class Stacks(Frozen, kw_only=True):
 
 
 class Entry(Frozen, kw_only=True):
-    """Tasks whose main threads have the same stack, and one of their processes."""
-
     tasks: tuple[str, ...]
     process: ProcessStacks
 

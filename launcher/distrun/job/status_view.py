@@ -14,7 +14,7 @@ from rich.text import Text
 
 from distrun.agent.linux.syscalls import signal_name
 from distrun.job.job import LOST, Job, TaskView
-from distrun.job.notes import job_notes
+from distrun.job.notes import job_notes, timing_title
 from distrun.job.timing import AttemptTiming
 from distrun.lifecycle import TaskPhase
 from distrun.spec.problems import printable
@@ -22,7 +22,6 @@ from distrun.spec.units import format_bytes
 from distrun.words.formats import age_text, format_duration, format_time, format_used, wrapped
 from distrun.words.progress import progress_words
 from distrun.words.table import Column, make_table, styled
-from distrun.words.timing import timing_title
 
 _COLUMNS = (
     Column("TASK"),
@@ -53,7 +52,6 @@ def status_view(job: Job, width: int) -> Group:
 
 
 def status_html(job: Job) -> str:
-    """Return the same as HTML."""
     console = Console(record=True, width=_HTML_COLUMNS, file=StringIO())
     console.print(status_view(job, _HTML_COLUMNS))
     return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
@@ -75,7 +73,6 @@ def headline(job: Job, width: int) -> Text:
 
 
 def _count_phases(tasks: Sequence[TaskView]) -> str:
-    """Return `62 running, 2 failed`."""
     counts = Counter(task.phase for task in tasks)
     return ", ".join(f"{count} {phase}" for phase, count in counts.most_common())
 

@@ -36,7 +36,6 @@ class StopOrder(Frozen, kw_only=True):
 
     @property
     def message(self) -> StopJob:
-        """The same for a supervisor."""
         return StopJob(self.cause, self.signal, self.grace, EXIT_KILLED)
 
     def event(self, usual_grace: float) -> StopRequested:

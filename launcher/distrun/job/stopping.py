@@ -67,7 +67,6 @@ class StoppedJob:
                 self._say_lost(host.name)
 
     def ask(self) -> None:
-        """Ask the supervisor, if it lives."""
         if not self._is_queued:
             control.resume_supervisor(self.folder)
             self._channel = control.connect(self.folder)

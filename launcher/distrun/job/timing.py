@@ -120,8 +120,6 @@ def first_time(attempts: Sequence[AttemptTiming], phase: Phase) -> float | None:
 
 
 class _Attempt:
-    """An attempt that is being read."""
-
     def __init__(self, cause: Cause | None = None, *, resumed: bool = False) -> None:
         self.cause, self.resumed = cause, resumed
         self.tasks: dict[str, int] = {}
@@ -192,12 +190,10 @@ class Timing:
 
     @property
     def spans(self) -> list[Span]:
-        """What the tasks did, in the order of its beginning."""
         return sorted(self._spans, key=lambda each: (each.start, each.end))
 
     @property
     def attempts(self) -> list[AttemptTiming]:
-        """The attempts, in the order of their beginnings."""
         return [attempt.timing(number) for number, attempt in enumerate(self._attempts)]
 
     def _read(self, event: events.Event) -> None:  # noqa: C901, PLR0912 - one line a kind

@@ -56,7 +56,6 @@ class Use(NamedTuple):
 
     @property
     def arguments(self) -> dict[str | int | None, ast.expr]:
-        """Those of a call, by number or name."""
         if not isinstance(self.node, ast.Call):
             return {}
         return {**dict(enumerate(self.node.args)), **{k.arg: k.value for k in self.node.keywords}}
@@ -167,7 +166,6 @@ class Module:
             yield str(node.arg if isinstance(node, ast.arg) else node.name), UNKNOWN
 
     def _visit(self, node: ast.AST, sure: Sure, functions: tuple[Function, ...]) -> None:
-        """Note the uses in a node: in its parts first."""
         fields = list(ast.iter_fields(node))
         for field, value in reversed(fields) if isinstance(node, ast.Assign) else fields:
             its = self._sure(node, field, sure)
@@ -203,7 +201,6 @@ class Module:
         return min(sure, most)
 
     def _used(self, node: ast.AST) -> Iterator[tuple[str, Any]]:
-        """What a node itself uses, and where."""
         is_read = isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
         if isinstance(node, ast.ImportFrom):
             yield self._origin(node), node

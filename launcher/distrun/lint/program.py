@@ -157,7 +157,6 @@ class Program:
 
 
 def read_program(spec: Spec) -> Program:
-    """Return a spec's program. Of the bundled jobs, nothing is read."""
     target = find_target(spec)
     return Program(None if target is not None and target.is_bundled else target)
 
@@ -169,7 +168,6 @@ def _runs_later(function: Function | None) -> bool:
 
 
 def _modules_in(folder: str) -> set[str]:
-    """The names of the modules, packages and other folders in a folder."""
     with contextlib.suppress(OSError):
         return {
             each.partition(".")[0]

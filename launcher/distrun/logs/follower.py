@@ -251,8 +251,6 @@ class Follower:
 
 
 class _Tail:
-    """One log from an offset to its current end."""
-
     def __init__(
         self, log: TaskLog, view: View, start: int, lines: LineBuffer, *, keep: bool
     ) -> None:

@@ -58,7 +58,6 @@ class LineBuffer:
         return held + b"\n" if held and not held.endswith(b"\n") else held
 
     def discard(self) -> None:
-        """Forget the unfinished line: the rest of it is lost."""
         self._held.clear()
 
     def _pieces(self) -> bytes:

@@ -76,7 +76,6 @@ class RepeatFolder:
         return self._until(self._clock())
 
     def flush(self) -> list[bytes]:
-        """All lines that wait."""
         return self._until(float("inf"))
 
     def _add(self, task: str, text: bytes, now: float) -> None:

@@ -42,7 +42,6 @@ class TaskLog(Frozen):
 
     @classmethod
     def of(cls, folder: JobFolder, task: str) -> TaskLog:
-        """The log of a job's task."""
         return cls(task, str(folder.log_of(task)), str(folder.index_of(task)))
 
     def extent(self) -> Extent:
@@ -167,7 +166,6 @@ class OpenLog:
         return Extent(found.st_size, found.st_mtime)
 
     def read_kept(self, offset: int, size: int) -> tuple[int, bytes]:
-        """Like :meth:`TaskLog.read_kept`."""
         if self._file is None:
             return self._log.read_kept(offset, size)
         return _read_kept(self._file, offset, size)

@@ -92,7 +92,6 @@ class View(Frozen):
 
     @property
     def is_timed(self) -> bool:
-        """Whether the lines show when they were written."""
         return self.timestamps or self.json is not None
 
     @cached_property

@@ -141,7 +141,6 @@ class Redactor:
         return value
 
     def json(self, line: str) -> str:
-        """Return a text that is JSON, or any text, redacted."""
         try:
             line.encode()  # bytes that are no text would become text
             return json.dumps(self.value(json.loads(line)), separators=(",", ":"))

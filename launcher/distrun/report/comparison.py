@@ -39,8 +39,6 @@ _NAMES = {"program.interpreter.path": "program.python", "program.target": "progr
 
 
 class Run:
-    """One of the jobs, as it is now."""
-
     def __init__(self, folder: JobFolder) -> None:
         self.id = folder.job_id
         self.folder = folder
@@ -131,11 +129,9 @@ class Run:
         return points(values, lambda each: each.at - self.job.state.created_at)
 
     def _curve(self, key: str) -> list[tuple[Sample, float]]:
-        """Return the samples with a value of progress, and that value."""
         return [(each, each.progress[key]) for each in self._of_task(key) if key in each.progress]
 
     def curve_over_time(self, key: str) -> list[Point]:
-        """Return the points of a key by the seconds since the job began."""
         return self.over_time(self._curve(key))
 
     def over_steps(self, key: str) -> list[Point]:
@@ -238,7 +234,6 @@ def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
 
 
 def drawn(runs: Sequence[Run]) -> list[plots.Plot]:
-    """Return the curves of all jobs over steps, then over time."""
     numbers = {run.id: number for number, run in enumerate(runs)}
     keys = list(dict.fromkeys([*(key for run in runs for key in run.metrics), RATE]))
     by_steps = [_panel(key, "over steps", runs, Run.over_steps) for key in keys]

@@ -54,7 +54,6 @@ class _Calls:
         self.made: dict[int, _Calls] = {}
 
     def add(self, stack: list[int], time: float) -> None:
-        """Add a sample: the outermost frame first."""
         calls = self
         calls.time += time
         for frame in stack[:_MOST_DEPTH]:

@@ -54,7 +54,6 @@ class Outlier(Frozen, kw_only=True):
 
     @property
     def is_slow(self) -> bool:
-        """Whether it keeps the others waiting."""
         is_late = self.measure is Measure.START and self.value > self.usual
         return is_late or (self.measure is Measure.STEPS and self.value < self.usual)
 
@@ -133,7 +132,6 @@ def _loads(group: Sequence[TaskState], spans: Sequence[Span]) -> dict[str, float
 
 
 def _elsewhere(history: Iterable[events.Event]) -> list[Outlier]:
-    """Return the tasks that stood at another place than most when the job stalled."""
     found: list[Outlier] = []
     for event in history:
         odd = odd_one(event.places) if isinstance(event, events.TimedOut) else None

@@ -19,7 +19,7 @@ from distrun.job.end_report import end_line, failure_report
 from distrun.job.events import Result
 from distrun.job.folder import JobFolder
 from distrun.job.job import read_job
-from distrun.job.notes import job_notes
+from distrun.job.notes import first_times, job_notes, timing_title
 from distrun.job.timing import Activity
 from distrun.lifecycle import highest, total
 from distrun.logs import TaskLog, View
@@ -40,7 +40,6 @@ from distrun.words.formats import (
     format_used,
 )
 from distrun.words.progress import progress_words
-from distrun.words.timing import first_times, timing_title
 from distrun.words.verdicts import labelled, steps_text
 
 if TYPE_CHECKING:
@@ -139,7 +138,6 @@ class Report:
         return [task for task in self.all_tasks if task in chosen]
 
     def outcome(self) -> list[str]:
-        """Return how the job ended, or how it is doing, in lines."""
         job = self.job
         if job.outcome is None:
             return [] if self.is_running and not job.is_running else job_notes(job)
@@ -151,7 +149,6 @@ class Report:
         return [line for line in lines if line and not (self._about and line.startswith(_LOGS))]
 
     def numbers(self) -> list[tuple[str, str]]:
-        """Return the job's key figures: each with its name."""
         job, state = self.job, self.job.state
         end = state.ended_at or self._last_known()
         found = [
@@ -206,7 +203,6 @@ class Report:
         return rows[:_MOST_ROWS]
 
     def hosts(self) -> list[tuple[events.HostReady, str]]:
-        """Return the job's hosts, and what each of them is to it."""
         states = self.job.state.hosts
         return [
             (event, self.job.host_state(states[name]) if name in states else "")
@@ -214,7 +210,6 @@ class Report:
         ]
 
     def spec(self) -> str:
-        """Return the spec as it was written."""
         try:
             with open_regular_file(self.folder.spec_file) as file:
                 return file.read(_MOST_SPEC_BYTES).decode("utf-8", "replace")
@@ -222,7 +217,6 @@ class Report:
             return ""
 
     def log_ends(self) -> dict[str, str]:
-        """Return the last lines of the drawn tasks' logs."""
         most = min(_MOST_LOG_BYTES, _MOST_BYTES_OF_ALL_LOGS // max(1, len(self.tasks)))
         found = {task: _log_end(TaskLog.of(self.folder, task), most) for task in self.tasks}
         return {task: text for task, text in found.items() if text}
@@ -237,7 +231,6 @@ class Report:
         return [*lines[:half], "", *lines[-half:]], len(lines) - 2 * half
 
     def plots(self) -> list[plots.Plot]:
-        """Return the timeline, and the curves over the same time."""
         numbers = {task: number for number, task in enumerate(self.tasks)}
         marks = [each.at for each in self.history if isinstance(each, events.RestartPlanned)]
         rows = {task: task in self.marks for task in self.tasks}
@@ -361,12 +354,10 @@ def date(at: float) -> str:
 
 @functools.cache
 def part(name: str) -> str:
-    """Return a file of this folder that pages contain."""
     return held_package.read(str(Path(__file__).with_name(name))).decode("utf-8")
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what is installed beside distrun, by the package's name."""
     found = {"distrun": sys.modules["distrun"].__version__}  # the package of this module
     for name in ("tensorflow", "tf_keras", "keras", "numpy"):
         with contextlib.suppress(metadata.PackageNotFoundError):

@@ -83,8 +83,6 @@ class TimeAxis(Frozen):
 
 
 class Plot(Frozen, kw_only=True):
-    """A plot in all sizes: SVG by the size's name."""
-
     title: str
     images: dict[str, str]
 
@@ -184,12 +182,10 @@ class _Canvas:
         return self.size.left + seconds / self._seconds * width
 
     def y(self, value: float, low: float, high: float) -> float:
-        """Return where a value is on an axis from `low` to `high`."""
         share = (min(max(value, -_LARGEST), _LARGEST) - low) / (high - low)
         return _TOP + (1 - share) * self._height
 
     def label(self, down: float, text: str, *, has_line: bool = False) -> None:
-        """Write a text to the left of what is drawn, so many pixels below its top."""
         y, left = down + _TOP, self.size.left
         right = self.size.width - self.size.right
         line = f'<path class="grid" d="M{left} {y:.2f}H{right}"/>' if has_line else ""
@@ -206,7 +202,6 @@ class _Canvas:
         )
 
     def as_svg(self, title: str) -> str:
-        """Return it as an element of a page."""
         size, bottom = self.size, self._height + _TOP
         right = size.width - size.right
         text = _number if self._counts else _short_duration

@@ -65,7 +65,6 @@ def metrics(samples: Mapping[str, Sequence[Sample]]) -> list[str]:
 
 
 def metric_title(key: str) -> str:
-    """Return a key of progress as a title."""
     return key.lower().replace("_", " ").capitalize()
 
 
@@ -116,7 +115,6 @@ def _loads(task: str, samples: Sequence[Sample], starts: Starts) -> list[Point]:
 
 
 def _without_empty(panel: Panel) -> Panel:
-    """Return it without the curves of tasks that reported nothing."""
     curves = panel.curves.items()
     reported = {task: its for task, its in curves if not all(math.isnan(each) for _, each in its)}
     return replace(panel, curves=reported)

@@ -24,7 +24,6 @@ class Address(Frozen):
 
 
 def parse_address(text: str) -> Address:
-    """Parse an address that has passed :func:`address_problem`."""
     host, _, port = text.rpartition(":")
     if host.startswith("["):
         # One address has many spellings; TF_CONFIG gets the user's own.
@@ -33,7 +32,6 @@ def parse_address(text: str) -> Address:
 
 
 def address_problem(text: str) -> str | None:
-    """Return what is wrong with an address, or None."""
     shown = ascii(text[:60])
     if not re.fullmatch(ADDRESS_PATTERN, text):
         return f"must be host:port, such as localhost:12345 or [::1]:12345, not {shown}"

@@ -111,7 +111,6 @@ def environment(spec: Spec) -> dict[str, str]:
 
 
 def _run(program: str, question: bytes, workdir: str, env: Mapping[str, str]) -> bytes:
-    """Run the probe in an interpreter, and return what it prints."""
     others = set(processes.children(os.getpid()))
     # What it starts may keep a pipe open, so that it is given files.
     with open(os.memfd_create("question"), "w+b") as asked, \

@@ -48,7 +48,6 @@ def build(document: Section, context: LoadContext, problems: Problems) -> model.
 
 
 def default_name(file: str) -> str:
-    """The name of a job that is named after a file."""
     stem = os.path.splitext(os.path.basename(file))[0]
     # A file's name may be bytes that are not UTF-8.
     return printable(os.fsencode(stem).decode("utf-8", "replace"))[:LONGEST_NAME]
@@ -150,7 +149,6 @@ class _Builder:
         return any(one.role is role for one in self._roles)
 
     def _read_hosts(self) -> tuple[model.HostSpec, ...] | None:
-        """The hosts; None if they could not be read."""
         document, problems = self._document, self._problems
         if document.has("hosts") and document.has("hostfile"):
             where = problems.keys["hostfile"]
@@ -174,7 +172,6 @@ class _Builder:
         return with_spares(hosts, document, problems) or None
 
     def _pods(self) -> tuple[model.HostSpec, ...]:
-        """The pods that a job creates in Kubernetes."""
         settings: KubernetesSpec | None = self._document.get("kubernetes")
         if settings is None:
             if not self._document.has("kubernetes"):

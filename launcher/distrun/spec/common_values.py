@@ -16,7 +16,6 @@ MAX_TASKS = 10_000
 
 
 def env_name_problem(name: str) -> str | None:
-    """Return what is wrong with a variable's name, or None."""
     if not name:
         return "is empty; write a variable's name"
     if "=" in name:

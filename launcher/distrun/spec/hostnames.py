@@ -42,7 +42,6 @@ class HostSet(Frozen):
         return prod(sum(len(numbers) for numbers, _ in ranges) for ranges in self.brackets)
 
     def names(self) -> Iterator[str]:
-        """Every host's name, in order."""
         choices = [
             [str(number).zfill(width) for numbers, width in ranges for number in numbers]
             for ranges in self.brackets
@@ -58,7 +57,6 @@ def machine_name(name: str) -> str:
 
 
 def host_set(text: str) -> HostSet:
-    """Read a set of hosts. Raises HostSetError."""
     if len(text) > LONGEST_SET:
         raise HostSetError(f"is longer than {LONGEST_SET} characters")
     parts = re.split(_BRACKETS, text)
@@ -84,7 +82,6 @@ def host_set(text: str) -> HostSet:
 
 
 def host_set_problem(text: str) -> str | None:
-    """Return what is wrong with a set of hosts, or None."""
     try:
         host_set(text)
     except HostSetError as error:
@@ -93,7 +90,6 @@ def host_set_problem(text: str) -> str | None:
 
 
 def host_address_problem(text: str) -> str | None:
-    """Return what is wrong with the address of a host, or None."""
     if not re.fullmatch(HOST_ADDRESS_PATTERN, text):
         return f"must be a host's name or IP address, not {quoted(text)}"
     if not _is_name_or_ipv6(text):

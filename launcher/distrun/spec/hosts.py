@@ -25,8 +25,6 @@ _SLOTS = re.compile(r"(?:slots|max[-_]slots)=([0-9]{1,6})")
 
 
 class _Hosts(Frozen):
-    """The hosts found so far, by machine."""
-
     problems: Problems
     found: dict[str, HostSpec] = field(default_factory=dict)
 
@@ -59,7 +57,6 @@ def make_host(name: str, **settings: Any) -> HostSpec:
 
 
 def listed_hosts(items: Iterable[Section], problems: Problems) -> tuple[HostSpec, ...]:
-    """The hosts of the list `hosts`."""
     hosts = _Hosts(problems)
     for index, item in enumerate(items):
         for one in _of_item(item, problems):

@@ -73,16 +73,12 @@ if TYPE_CHECKING:
 
 
 class ProgramKind(str, Enum):
-    """How a task's program is named in the spec."""
-
     SCRIPT = "script"
     MODULE = "module"
     COMMAND = "command"
 
 
 class Placement(str, Enum):
-    """How tasks are placed on hosts: round robin, or filling one host after another."""
-
     SPREAD = "spread"
     PACK = "pack"
 
@@ -137,7 +133,6 @@ _INTERPRETER_PATTERN = r"[^/~$][^/$]*|(?:~?/)[^$]*"
 
 
 def _interpreter_problem(python: str) -> str | None:
-    """Return what is wrong with a host's Python interpreter, or None."""
     if re.fullmatch(_INTERPRETER_PATTERN, python):
         return None
     text = f"must be a name that is in PATH there, or an absolute path, not {quoted(python)}"
@@ -204,7 +199,6 @@ class HostSpec(Frozen, kw_only=True):
 
     @property
     def machine(self) -> str:
-        """Its name without the user's."""
         return self.name.rpartition("@")[2]
 
     @property
@@ -292,8 +286,6 @@ _OF_SSH = "your ssh configuration"
 
 # fmt: off
 class SshSpec(Frozen, kw_only=True):
-    """Settings of the OpenSSH client, in addition to the user's own configuration."""
-
     user: str | None = key(Text(expected="a user's name", least=1, pattern=r"[^-\s][^\s@]*"), None,
         _OF_SSH, examples=("u",), help="The user to log in as.")
     port: int | None = key(Integer(least=1, most=LAST_PORT), None, _OF_SSH, examples=(22,),
@@ -309,8 +301,6 @@ class SshSpec(Frozen, kw_only=True):
 
 
 class Interpreter(Frozen):
-    """An interpreter's path, and why it is that one, in words."""
-
     path: str
     why: str
 
@@ -677,7 +667,6 @@ class RoleSpec(Frozen, kw_only=True):
         return strategy.tf_config and self.in_tf_config and self.role is not Role.EVALUATOR
 
     def has_ports(self, strategy: Strategy) -> bool:
-        """Whether each of its tasks has a port."""
         return self.expects_free_port or self.is_in_cluster(strategy)
 # fmt: on
 
@@ -779,8 +768,6 @@ _WHY_NOT_SHORTER = (
 
 # fmt: off
 class Timeouts(Frozen, kw_only=True):
-    """Limits in seconds; None means off."""
-
     start: float | None = key(Duration(off=True), "5m",
         help="How long the job may take until all tasks have started.")
     run: float | None = key(Duration(off=True), "off", examples=("2h",),
@@ -840,7 +827,6 @@ _CONTROLS = r"\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069\u
 
 
 def job_name_problem(name: str) -> str | None:
-    """Return what is wrong with a job's name, or None."""
     if re.search(f"[{_CONTROLS}]", name):
         return "has a line break or a control character; use letters, digits, blanks and signs"
     return None
@@ -997,7 +983,6 @@ class Spec(Frozen, kw_only=True):
 
     @property
     def spares(self) -> tuple[HostSpec, ...]:
-        """The hosts that run tasks only in place of other hosts."""
         return tuple(host for host in self.hosts if host.spare)
 
     def program_of(self, role: RoleSpec) -> ProgramSpec:
@@ -1005,7 +990,6 @@ class Spec(Frozen, kw_only=True):
 
     @property
     def scripts(self) -> tuple[str, ...]:
-        """The paths of the programs that are scripts."""
         programs = (self.program, *(self.program_of(role) for role in self.roles))
         scripts = (each.target for each in programs if each.kind is ProgramKind.SCRIPT)
         return tuple(dict.fromkeys(scripts))
@@ -1017,7 +1001,6 @@ class Spec(Frozen, kw_only=True):
 
     @property
     def local_host(self) -> HostSpec | None:
-        """This machine, if it is one of the hosts."""
         return next((host for host in self.hosts if host.is_local and not host.spare), None)
 
     @property

@@ -54,7 +54,6 @@ class Scalar(Frozen):
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is written here."""
         return self.plain and not self.text
 
 

@@ -28,7 +28,6 @@ class Mark(Frozen):
         return file if self.line is None else f"{file}:{self.line}:{self.column}"
 
     def problem(self, message: str, hint: str = "", *, is_certain: bool = False) -> Problem:
-        """A problem at this place."""
         return Problem(self.file, self.line, self.column, message, hint, is_certain)
 
     def unchecked(self, why: str | Exception) -> Problem:
@@ -72,8 +71,6 @@ class Problem(Frozen):
 
 
 class SpecProblemsError(InvalidSpecError):
-    """A spec is invalid. Has every problem in it."""
-
     def __init__(self, problems: Iterable[Problem], *, left_out: int = 0) -> None:
         self.problems = tuple(problems)
         lines = [str(problem) for problem in self.problems]
@@ -132,7 +129,6 @@ class Problems:
         self.add(mark, message, "" if self.full else suggestion(name, known))
 
     def error(self) -> SpecProblemsError:
-        """All problems as one error, in the order of the files."""
         files = list(dict.fromkeys(problem.file for problem in self._found))
         ordered = sorted(
             self._found, key=lambda one: (files.index(one.file), one.line or 0, one.column or 0)

@@ -32,7 +32,6 @@ def reference(mapping: MappingSchema = SPEC, prefix: str = "") -> Iterator[tuple
 
 
 def _mappings(schema: Schema, path: str) -> Iterator[tuple[MappingSchema, str]]:
-    """The schemas of mappings in a schema, each with its path."""
     if isinstance(schema, MappingSchema):
         yield schema, path
     elif isinstance(schema, OneOf) and schema.mapping is not None:

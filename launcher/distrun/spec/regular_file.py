@@ -31,7 +31,6 @@ def open_regular_file(path: str | bytes | Path, *, follow_link: bool = False) ->
 
 
 def beginning(path: str, size: int) -> bytes:
-    """The first bytes of a file; none if it cannot be read."""
     try:
         with open_regular_file(path, follow_link=True) as file:
             return file.read(size) or b""  # None: /proc/kmsg has nothing new

@@ -65,7 +65,6 @@ def read_roles(
 
 
 def _restart(role: Section, common: RestartSpec, problems: Problems) -> RestartSpec | None:
-    """The policy of a role; None: that of the job."""
     written = role.get("restart")
     if written == "never":
         return replace(common, max=0)
@@ -88,7 +87,6 @@ def checked_restart(restart: RestartSpec, path: str, problems: Problems) -> Rest
 
 
 def custom_roles(cluster: Section) -> dict[Role, Section]:
-    """The sections of the custom roles."""
     known = {role.value for role in Role}
     return {
         Role(name): section

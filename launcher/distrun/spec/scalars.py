@@ -123,8 +123,6 @@ class Integer(ScalarSchema, kw_only=True):
 
 
 class Choice(ScalarSchema, kw_only=True):
-    """One of a few words."""
-
     values: tuple[str, ...]
     make: Callable[[str], Any] = str
     """Returns what a word means."""
@@ -160,8 +158,6 @@ def one_of(kind: type[Enum], **settings: Any) -> Choice:
 
 
 class Boolean(ScalarSchema):
-    """`true` or `false`."""
-
     expected: str = "true or false"
 
     def read_scalar(self, node: Scalar, path: str, problems: Problems) -> Any:

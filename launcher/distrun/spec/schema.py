@@ -196,8 +196,6 @@ class Made(Frozen):
 
 
 class Key(Frozen):
-    """One key of a :class:`MappingSchema`: the schema of its value, and its documentation."""
-
     schema: Schema
     examples: tuple[Any, ...]
     default: str
@@ -285,11 +283,9 @@ class Section(dict[str, Any]):
         return f"{self.path}.{name}" if self.path else name
 
     def has(self, name: str) -> bool:
-        """Whether the key is written, with a valid value or not."""
         return self._problems is not None and self.path_of(name) in self._problems.keys
 
     def is_wrong(self, name: str) -> bool:
-        """Whether the key is written with an invalid value."""
         return self.has(name) and name not in self
 
 

@@ -152,8 +152,6 @@ class _RejectedError(Exception):
 
 
 class _Composer:
-    """Builds nodes from the events of one document."""
-
     def __init__(self, file: str, problems: Problems, whole: Mark | None) -> None:
         self._file = file
         self._problems = problems

@@ -44,7 +44,6 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def dump(value: Any) -> str:
-    """Return plain values as a document, in their order."""
     text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
     return text
 

@@ -377,7 +377,6 @@ class _Analysis:
         return root
 
     def _verdict_on(self, root: TaskFailure) -> Verdict:
-        """Return the verdict, with the tasks that have failed of it or like it."""
         if root.cause.code in _NO_SINGLE_TASK:
             return self._disagreement(root)
         log, is_alone = self._log(root.task), len(self._failure.tasks) == 1  # it has no peers
@@ -516,7 +515,6 @@ class _Analysis:
 
 
 def _job_failure(trigger: events.Event) -> Verdict:
-    """Return the verdict on a failure that is no task's."""
     if not isinstance(trigger, (events.Aborted, events.HostLost, events.HostFault)):
         raise TypeError(f"no job fails by {type(trigger).__name__}")
     host = "" if isinstance(trigger, events.Aborted) else trigger.host

@@ -230,5 +230,4 @@ class FailureTracker:
 
 
 def _is_success(incident: lifecycle.Incident) -> bool:
-    """Whether it follows no failure: a task that exited 0 starts again, by `restart.on: always`."""
     return incident.cause.code is Code.TASK_EXITED and incident.cause.status == 0

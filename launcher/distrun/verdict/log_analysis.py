@@ -270,12 +270,10 @@ class LogAnalysis:
 
     @property
     def text(self) -> str:
-        """The text of all excerpts."""
         return "\n".join(line for excerpt in self.excerpts for _, line in excerpt.lines)
 
     @property
     def abort_excerpts(self) -> tuple[Excerpt, ...]:
-        """The lines in which native code says why it ends the process."""
         return tuple(map(self._of_abort, self.aborts))
 
     def _of_exception(self, which: Traceback) -> Excerpt:
@@ -415,7 +413,6 @@ class LogAnalysis:
 
     @property
     def interrupted_at(self) -> int | None:
-        """The line of that frame, if there is any."""
         return None if self._interrupted_frame is None else self._interrupted_frame[0]
 
     @property
@@ -489,7 +486,6 @@ class LogAnalysis:
         return Evidence(task=self._task, source=Source.LOG, line=line, text=text)
 
     def evidence_at(self, index: int | None) -> tuple[Evidence, ...]:
-        """Return that line as evidence; without an index the last line, if there is any."""
         index = self.last_line() if index is None else index
         return () if index is None else (self.evidence(index),)
 

@@ -47,7 +47,6 @@ class LoneCall(NamedTuple):
         return self.name == "result"
 
     def contains(self, line: int) -> bool:
-        """Whether a line of the program is that of the call, or of what it calls."""
         return line == self.line or line in self.inside
 
 

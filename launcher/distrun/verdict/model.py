@@ -66,8 +66,6 @@ _OF_CODE = (
 
 
 class Source(str, Enum):
-    """Where a piece of evidence was found."""
-
     LOG = "log"
     LOGS = "logs"  # of all tasks
     EXIT = "exit"

@@ -242,14 +242,12 @@ def missing_checkpoint(text: str) -> str:
 
 
 def exit_cause(task: TaskState) -> Cause:
-    """Return how a task exited, for evidence."""
     if task.signal is not None:
         return Cause(Code.TASK_KILLED, signal=task.signal)
     return Cause(Code.TASK_EXITED, status=task.code)
 
 
 def exit_evidence(task: TaskState, cause: Cause | None = None) -> Evidence:
-    """Return how a task exited as evidence."""
     return Evidence(task=task.name, source=Source.EXIT, cause=cause or exit_cause(task))
 
 
@@ -287,7 +285,6 @@ def _by_rule(task: TaskState, log: LogAnalysis, rule: Rule, index: int, mark: st
 
 
 def _with_port(cause: Cause, task: TaskState, log: LogAnalysis) -> Cause:
-    """Say whether the port is the task's own, which distrun holds for it."""
     own = (task.address or "").rpartition(":")[2]
     named = _PORT.findall(log.text)
     if not own or (named and own not in named):

@@ -131,7 +131,6 @@ class Traceback(Frozen, kw_only=True):
         return linked is not None and str(linked.message) == str(self.message)
 
     def chain(self) -> Iterator[Traceback]:
-        """Yield this traceback and its direct causes."""
         link: Traceback | None = self
         while link is not None:
             yield link

@@ -209,7 +209,6 @@ def _without_controls(cause: Cause) -> Cause:
 
 
 def _if(value: object, text: str) -> str:
-    """A part of a sentence that is left out without a value."""
     return text if value else ""
 
 
@@ -355,7 +354,6 @@ def _quote(cause: Cause) -> str:
 
 
 def _owner(cause: Cause) -> str:
-    """Who has a port: the program, the task and its job, or the user."""
     program = _if(cause.name and cause.pid, f"{cause.name} (pid {cause.pid})")
     task = cause.task + _if(cause.text, f" of the job {cause.text}")
     user = _if(cause.expected, f"{program and 'of '}user {cause.expected}")

@@ -111,7 +111,6 @@ def quiet_text(quiet: events.TasksQuiet, at: float) -> str:
 
 
 def quiet_advice(job_id: str) -> str:
-    """Return how to see where a job's tasks are."""
     return (
         f"to see where each task is: distrun stacks {job_id}; distrun kill {job_id}, or Ctrl-C in "
         "its launch, prints it and ends the job"

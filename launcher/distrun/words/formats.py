@@ -29,7 +29,6 @@ _GLUE, _SECOND_CELL = "\0", "\1"
 
 
 def one_line(text: str) -> str:
-    """Return a text of several lines of code as one line."""
     return " ".join(text.split())
 
 
@@ -118,7 +117,6 @@ def _successor(name: str) -> str | None:
 
 
 def _numbered(name: str) -> tuple[str, str]:
-    """A name and the digits at its end."""
     stem = name.rstrip("0123456789")
     return stem, name[len(stem) :]
 

@@ -132,7 +132,6 @@ def _time_of_bar(values: Mapping[str, str]) -> list[str]:
 
 
 def number(value: str) -> float | None:
-    """Return a value as a number; None if it is no number, or a huge one."""
     try:
         number = float(value)
     except ValueError:

@@ -70,7 +70,6 @@ def steps_text(count: int | None) -> str:
 
 
 def labelled(label: str, text: str) -> str:
-    """Return one line of a report."""
     return f"  {label:<{_LABEL_WIDTH}}  {text}"
 
 
@@ -117,7 +116,6 @@ def _advice_lines(verdict: Verdict) -> list[str]:
 
 
 def evidence_place(evidence: Evidence) -> str:
-    """Return where evidence was found: `its log, line 4`."""
     if evidence.source is not Source.LOG:
         return _PLACES[evidence.source].format(host=evidence.host)
     line = evidence.line or 0
@@ -127,5 +125,4 @@ def evidence_place(evidence: Evidence) -> str:
 
 
 def evidence_text(evidence: Evidence) -> str:
-    """Return the quotation, or the words of the cause."""
     return evidence.text if evidence.cause is None else cause_text(evidence.cause)
