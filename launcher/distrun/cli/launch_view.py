@@ -180,8 +180,7 @@ _SHOWN = (
 def _messages(event: events.Event, state: JobState) -> list[str]:
     text = event_text(event) or ""
     if isinstance(event, events.LinkLost):
-        gives_up = state.killing and state.timeouts.link is None
-        return [text if gives_up else f"{text}; reconnecting"]
+        return [f"{text}; reconnecting"]
     if isinstance(event, events.TasksQuiet):
         return [text, quiet_advice(state.job_id)]
     if isinstance(event, (events.TensorBoardEnded, events.TensorBoardSilent)):

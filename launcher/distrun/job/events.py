@@ -87,12 +87,12 @@ class JobQueued(OwnEvent):
 class HostNotCleared(OwnEvent):
     """It is not known yet that nothing of earlier attempts is left on the host. Recorded once.
 
-    `seconds`: how long its agent may still have a lease; None: without end.
+    `seconds`: how long its agent may still have a lease.
     """
 
     host: str
     cause: Cause
-    seconds: float | None
+    seconds: float
 
 
 class HostCleared(OwnEvent):
