@@ -11,7 +11,16 @@ import os
 from typing import Dict, List, Union
 
 from distrun.agent.linux.regular import open_regular
-from distrun.agent.protocol import LOG_OVERHEAD, FollowLogs, LogData, LogReceived, Order, Report
+from distrun.agent.protocol import (
+    INDEX_RECORD,
+    INDEX_SUFFIX,
+    LOG_OVERHEAD,
+    FollowLogs,
+    LogData,
+    LogReceived,
+    Order,
+    Report,
+)
 from distrun.agent.protocol.channel import Channel
 
 _CHUNK = 32 * 1024
@@ -67,12 +76,15 @@ class LogStreamer:
         while self._grown and not channel.pending and not channel.broken:
             # Never exceed the window: perhaps nobody receives it any more.
             room = self._window - self._in_flight - LOG_OVERHEAD
-            if room <= 0:
+            if room < INDEX_RECORD.size:
                 return
             name = self._grown.pop(0)
             path = os.path.join(self._folder, name)
             offset = max(self._sent[name], self.dropped.get(path, 0))
-            chunk = self._read(path, offset, min(_CHUNK, room))
+            count = min(_CHUNK, room)
+            if name.endswith(INDEX_SUFFIX):  # whole records
+                count -= count % INDEX_RECORD.size
+            chunk = self._read(path, offset, count)
             if chunk:
                 self._sent[name] = offset + len(chunk)
                 self._in_flight += len(chunk) + LOG_OVERHEAD

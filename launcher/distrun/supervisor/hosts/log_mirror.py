@@ -37,8 +37,6 @@ class LogMirror:
         """How many bytes of the logs of an earlier supervisor were here at first."""
         self._late: dict[str, str] = {}
         """The names of the copies of logs that are not called like the logs of the host."""
-        self._pending: dict[str, bytes] = {}
-        """By log: the part of the next record of its index that has arrived."""
         self.final_sizes: dict[str, int | None] = {}
         """The size of each log once its task has ended; None: it may grow."""
         self.failure: Cause | None = None
@@ -98,7 +96,6 @@ class LogMirror:
                 continue
             self._late[log], self._starts[log] = mirror._late[log], mirror._starts[log]
             self.sizes[log], self.sizes[index] = mirror.sizes[log], mirror.sizes[index]
-            self._pending[log] = mirror._pending.get(log, b"")
             self.final_sizes[log] = None
 
     def final_size(self, log: str) -> int | None:
@@ -118,25 +115,8 @@ class LogMirror:
         """Write the rest of a log into other files until it is added again. `at`: Unix time."""
         if log in self._late:
             return
-        index = _index_of(log)
-        index_size, start = self.sizes[index], self._starts.get(log, 0)
-        if not start:
-            self._pending[log] = self._cut_record(index, index_size % INDEX_RECORD.size)
+        start, index_size = self._starts.get(log, 0), self.sizes[_index_of(log)]
         self.add_late(log, start, self.sizes[log], at, index_size)
-        self.sizes[index] = index_size
-
-    def _cut_record(self, index: str, size: int) -> bytes:
-        """Remove and return the first bytes of a record from the end of an index."""
-        if not size:
-            return b""
-        try:
-            with open(open_regular(self._folder / index, os.O_RDWR | os.O_NOFOLLOW), "r+b") as file:
-                end = file.seek(-size, os.SEEK_END)
-                cut = file.read()
-                file.truncate(end)
-        except OSError:
-            return b"\0" * size
-        return cut
 
     @property
     def received(self) -> dict[str, int]:
@@ -180,12 +160,9 @@ class LogMirror:
     def _append_to_index(self, index: str, fresh: bytes) -> None:
         """Write a part of an index with the sizes that the log has in its copy."""
         log = index.removesuffix(INDEX_SUFFIX) + LOG_SUFFIX
-        shift, pending = self._starts.get(log, 0), self._pending.get(log, b"")
-        if shift or pending:
-            block = pending + fresh
-            whole = len(block) - len(block) % INDEX_RECORD.size
-            self._pending[log] = block[whole:]
-            records = INDEX_RECORD.iter_unpack(block[:whole])
+        if shift := self._starts.get(log, 0):
+            whole = len(fresh) - len(fresh) % INDEX_RECORD.size  # an agent sends no other
+            records = INDEX_RECORD.iter_unpack(fresh[:whole])
             # A hostile host may send the largest number that there is.
             sizes = ((when, max(0, min(shift + size, _LARGEST_SIZE))) for when, size in records)
             fresh = b"".join(INDEX_RECORD.pack(*each) for each in sizes)
