@@ -62,7 +62,7 @@ LOG, INDEX = "worker-0.log", "worker-0.idx"
 
 
 class Sender:
-    """A host that prints lines, and sends them and its index in parts of odd sizes."""
+    """A host that prints lines, and sends them and its index, whose records it sends whole."""
 
     def __init__(self, mirror: LogMirror) -> None:
         self.mirror = mirror
@@ -74,12 +74,12 @@ class Sender:
         self._index += struct.pack("<dQ", at, len(self._log))
 
     def send(self, keep: int = 0) -> None:
-        """Send what is printed, without the last `keep` bytes of the log and of the index."""
-        end, end_of_index = len(self._log) - keep, len(self._index) - keep
+        """Send what is printed, without the last `keep` bytes of the log and the last record."""
+        end, end_of_index = len(self._log) - keep, len(self._index) - (16 if keep else 0)
         sizes = self.mirror.sizes
         assert self.mirror.write(LogData(LOG, sizes[LOG], self._log[sizes[LOG] : end]))
         while sizes[INDEX] < end_of_index:
-            part = self._index[sizes[INDEX] : min(sizes[INDEX] + 7, end_of_index)]
+            part = self._index[sizes[INDEX] : sizes[INDEX] + 16]
             assert self.mirror.write(LogData(INDEX, sizes[INDEX], part))
 
 
