@@ -59,7 +59,7 @@ def test_the_tasks_of_a_lost_host_have_ended_before_it_counts_as_lost(
     job.until(lambda: "HostLost" in job.kinds, lease + 10)
     assert "worker:1" not in job.running
     job.until(lambda: job.running.get("worker:1") == "h3", 60)
-    assert f"h2 was lost: no sign of life for {lease} s" in job.told()
+    assert f"h2 is lost: no sign of life for {lease} s" in job.told()
     job.succeed()
 
 

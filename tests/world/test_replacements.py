@@ -61,7 +61,7 @@ def test_without_a_spare_the_job_waits_for_a_host_and_then_fails(world: Launch) 
     job.advance(5)
     assert "waiting for a host" in job.said()
     assert job.end() == 69
-    assert "not restarted: no host has room for worker:0, worker:1" in job.said()
+    assert "not restarted: no host has room for one or more of worker:0, worker:1" in job.said()
     assert job.running == {}
 
 

@@ -33,7 +33,6 @@ from distrun.words.formats import (
     format_count,
     format_duration,
     format_names,
-    format_task_names,
 )
 from distrun.words.table import Column, make_table
 
@@ -191,7 +190,7 @@ def plan_view(plan: Plan, width: int, notes: Sequence[str] = ()) -> Group:
         own = tuple(line for line in lines if line not in common)
         groups.setdefault(own, []).append(name)
     for own, members in groups.items():
-        parts += _section(format_task_names(members), own)
+        parts += _section(format_names(members), own)
     parts += _section("ranks and addresses", list(_rank_lines(plan.tasks)))
     parts += _section("TF_CONFIG", list(_tf_config_lines(plan.tasks)))
     return Group(*parts)

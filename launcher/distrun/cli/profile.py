@@ -33,7 +33,7 @@ from distrun.report.flame import INPUT_MARK
 from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes
 from distrun.words.advice import gpus_text, link_text, reason_text, slowdown_text
-from distrun.words.formats import format_task_names
+from distrun.words.formats import format_names
 from distrun.words.table import Column, make_table
 
 _MOST_COLUMNS = 4
@@ -150,7 +150,7 @@ def profile_view(
         lines += [Text(printable(line)) for line in _gpu_lines(profiles, straggler)]
     if straggler is not None:
         slow = (straggler.task, *straggler.also)
-        names = format_task_names(sorted(slow, key=lambda name: (len(name), name)))
+        names = format_names(sorted(slow, key=lambda name: (len(name), name)))
         gain = f"without that, the job would take {straggler.gain:.0%} less time"
         lines.append(Text(f"the others wait for {names}: {gain}", "bold"))
         lines += [Text(f"  {printable(reason_text(each))}") for each in straggler.reasons]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from distrun.cli import console
 from distrun.spec.problems import Mark, Problem, SpecProblemsError
 from distrun.strategies import STRATEGIES, Role, Workers
-from distrun.words.formats import format_task_names
+from distrun.words.formats import format_names
 
 if TYPE_CHECKING:
     from distrun.spec.model import Spec
@@ -46,7 +46,7 @@ def success_text(spec: Spec) -> str:
         if row.waits_for(spec.success, each.role, index)
     ]
     verb = "exits" if len(names) == 1 else "exit"
-    return f"the job succeeds when {format_task_names(names)} {verb} 0"
+    return f"the job succeeds when {format_names(names)} {verb} 0"
 
 
 def _keras_problems(spec: Spec) -> list[Problem]:

@@ -18,7 +18,7 @@ from distrun.job.chosen_logs import check_choice, chosen_tasks
 from distrun.job.folder import JobFolder, JobStore
 from distrun.job.stacks import Entry, Frame, Stacks, Thread
 from distrun.spec.problems import printable
-from distrun.words.formats import format_count, format_task_names
+from distrun.words.formats import format_count, format_names
 
 _MOST_FRAMES = 12
 """Of a thread, unless all its threads are asked for."""
@@ -84,7 +84,7 @@ def take(
         )
     if not (found.processes or found.silent):
         raise UsageError(
-            f"nothing of {format_task_names(names) or f'job {folder.job_id}'} runs now",
+            f"nothing of {format_names(names) or f'job {folder.job_id}'} runs now",
             hint=f"see how far it is: distrun status {folder.job_id}",
         )
     return found
@@ -115,7 +115,7 @@ def stacks_view(found: Stacks, *, all_threads: bool) -> Group:
 
 
 def _entry(entry: Entry, *, all_threads: bool) -> list[Text]:
-    process, names = entry.process, printable(format_task_names(entry.tasks))
+    process, names = entry.process, printable(format_names(entry.tasks))
     lines = [Text.assemble((names, "bold"), f": {printable(process.place)}")]
     main, others = process.main, []
     for thread in process.threads:
@@ -165,7 +165,7 @@ def problems(found: Stacks) -> list[str]:
             why = process.error if process.is_python else "it is not a Python program"
             errors.setdefault(why, []).append(process.task)
     for why, tasks in errors.items():
-        notes.append(f"{format_task_names(dict.fromkeys(tasks))}: {why}{_advice(why)}")
+        notes.append(f"{format_names(dict.fromkeys(tasks))}: {why}{_advice(why)}")
     return notes
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from distrun.agent.protocol import INDEX_SUFFIX
 from distrun.errors import UsageError
 from distrun.logs import Follower, TaskLog, View, line_ends, merged
-from distrun.words.formats import format_task_names
+from distrun.words.formats import format_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,7 +37,7 @@ def check_choice(names: list[str], wanted: tuple[str, ...]) -> None:
     """Raise UsageError if a task is wanted that the job does not have."""
     for each in wanted:
         if not chosen_tasks(names, (each,)):
-            hint = f"it has: {format_task_names(names)}"
+            hint = f"it has: {format_names(names)}"
             raise UsageError(f"the job has no task {each!r}", hint=hint)
 
 

@@ -120,7 +120,9 @@ def _notes_while_running(job: Job) -> list[str]:
 def _notes_on_hosts(job: Job) -> list[str]:
     """Return why hosts are not used, and if so, which are in use and which are spares."""
     notes, names = [], dict[str, list[str]]()
-    for host in job.state.hosts.values():
+    tasks = [task.host for task in job.state.tasks.values()]
+    hosts = job.state.hosts
+    for host in (hosts[each] for each in dict.fromkeys([*tasks, *hosts]) if each in hosts):
         state = job.host_state(host)
         names.setdefault(state, []).append(host.name)
         since = "" if host.lost_at is None else f"since {format_time(host.lost_at)}, "

@@ -25,7 +25,6 @@ from distrun.words.formats import (
     format_count,
     format_host_names,
     format_names,
-    format_task_names,
     one_line,
 )
 
@@ -118,6 +117,11 @@ _job_in_advice: ContextVar[str] = ContextVar("_job_in_advice", default="")
 def cause_text(cause: Cause) -> str:
     """Return what failed, as a clause without a full stop."""
     return _words(TEXTS, cause) or "unknown"
+
+
+def restart_reason(cause: Cause) -> str:
+    """Return after what tasks start again. Why a host was lost has been said before."""
+    return f"{cause.host} was lost" if cause.code is Code.HOST_LOST else cause_text(cause)
 
 
 def advise_about(job: str) -> None:
@@ -326,9 +330,7 @@ def _subject(cause: Cause) -> str:
 def _exited_0(cause: Cause) -> str:
     """The task that a clause begins with, or the tasks and how far they came if they exited 0."""
     place = f"at {cause.expected}" if cause.expected else "without a step"
-    return (
-        f"{format_task_names(cause.tasks)} exited 0 {place}: " if cause.tasks else _subject(cause)
-    )
+    return f"{format_names(cause.tasks)} exited 0 {place}: " if cause.tasks else _subject(cause)
 
 
 def _exit(cause: Cause) -> str:
@@ -500,7 +502,6 @@ _NAMED: dict[str, Callable[[Cause], Any]] = {
     "signal_name": lambda c: signal_name(c.signal),
     "ssh": _ssh,
     "subject": _subject,
-    "task_names": lambda c: format_task_names(c.tasks),
     "tasks": lambda c: format_names(c.tasks),
     "tasks_on_hosts": lambda c: " and ".join(
         f"{task} on {host}" for task, host in zip(c.tasks, c.hosts, strict=False)
@@ -857,7 +858,10 @@ TEXTS: dict[Code, Words] = {
         "progress"
     ),
     Code.LEADER_FINISHED: "{task} has finished, and the others cannot start again without it",
-    Code.NO_ROOM: "no host has room for {tasks}",
+    Code.NO_ROOM: lambda c: (
+        f"no host has room for {'one or more of ' if len(c.tasks) > 1 else ''}"
+        f"{format_names(c.tasks)}"
+    ),
     Code.HOST_FAILS_TASKS: "tasks failed {count} times in a row on {host}, and not on other hosts",
     Code.HOST_LOST: "{host} was lost: {inner}",
     Code.HOST_FAILED: "{host} cannot continue: {inner}",
@@ -973,37 +977,37 @@ TEXTS: dict[Code, Words] = {
     Code.EXITED_WHILE_NEEDED: "{subject}exited 0 while the others still needed it",
     Code.SUCCESS_QUALIFIED: "it succeeded only in part: {within}",
     Code.LEFT_AT_WORK: lambda c: (
-        f"{format_task_names(c.tasks)} exited 0 with {format_count(c.count, 'process')} still "
+        f"{format_names(c.tasks)} exited 0 with {format_count(c.count, 'process')} still "
         f"running, which distrun ended: {c.text}"
     ),
-    Code.CHILD_CRASHED: """{task_names} exited 0 although {signal_name} killed one of its
+    Code.CHILD_CRASHED: """{tasks} exited 0 although {signal_name} killed one of its
         processes""",
     Code.EXCEPTION_HIDDEN: lambda c: (
-        f"{format_task_names(c.tasks)} exited 0 "
+        f"{format_names(c.tasks)} exited 0 "
         f"{_if(c.expected, f'at {c.expected}, after an error')}"
         f"{_if(not c.expected, 'although the log ends in an ')}"
         f"{_if(not c.expected, 'exception' if c.name else 'error')}: {c.text}{_place(c)}"
         f"{_if(c.path, f'; its exit code is hidden at {c.path}')}"
     ),
-    Code.TIMEOUT_HIDDEN: """{task_names} exited 0 after the {seconds:g} s that `timeout` gives the
+    Code.TIMEOUT_HIDDEN: """{tasks} exited 0 after the {seconds:g} s that `timeout` gives the
         program; its exit code is hidden at {path}""",
-    Code.EXCEPTION_ASIDE: """{task_names} exited 0 although an exception ended a thread, a child, or
+    Code.EXCEPTION_ASIDE: """{tasks} exited 0 although an exception ended a thread, a child, or
         a function called at the exit: {text}{place}""",
-    Code.LEFT_BEHIND: """{task_names} exited 0 at {text}, long before {name}, which reached
+    Code.LEFT_BEHIND: """{tasks} exited 0 at {text}, long before {name}, which reached
         {expected}""",
     Code.PREEMPTED_SILENTLY: lambda c: (
-        f"{format_task_names(c.tasks)} "
+        f"{format_names(c.tasks)} "
         + ("were preempted: they" if len(c.tasks) > 1 else "was preempted: it")
         + f" exited 0 at {c.text}{_if(not c.name, f' of {c.expected}')} after a SIGTERM that "
         f"distrun did not send"
         f"{_if(c.name, f', and {c.name} reached {c.expected}')}"
     ),
     Code.NEVER_LISTENED: lambda c: (
-        f"{format_task_names(c.tasks)} never listened on a port: "
+        f"{format_names(c.tasks)} never listened on a port: "
         f"{'each' if len(c.tasks) > 1 else 'it'} ran by itself, without the others"
     ),
     Code.TRAINED_ALONE: lambda c: (
-        f"{format_task_names(c.tasks)} {'were' if len(c.tasks) > 1 else 'was'} never connected: "
+        f"{format_names(c.tasks)} {'were' if len(c.tasks) > 1 else 'was'} never connected: "
         f"{'each' if len(c.tasks) > 1 else 'it'} trained alone"
     ),
     Code.LISTENS_ON_LOOPBACK: lambda c: (

@@ -21,12 +21,12 @@ from distrun.words.causes import (
     cause_with_advice,
     check_text,
     exit_text,
+    restart_reason,
 )
 from distrun.words.formats import (
     format_count,
     format_duration,
     format_names,
-    format_task_names,
     format_time,
 )
 from distrun.words.progress import progress_words
@@ -186,7 +186,7 @@ def _preflight_ended(event: events.PreflightEnded) -> str:
 
 def _starts_canceled(event: events.StartsCanceled) -> str:
     verb = "was" if len(event.tasks) == 1 else "were"
-    return f"{format_task_names(event.tasks)} {verb} not started"
+    return f"{format_names(event.tasks)} {verb} not started"
 
 
 def _task_reported(event: events.TaskReported) -> str | None:
@@ -201,7 +201,7 @@ def _restart_planned(event: events.RestartPlanned) -> str:
     free = "counted already" if is_counted else "not counted, a preemption"
     counted = free if event.is_free else left
     return (
-        f"after {cause_text(event.cause)}: {format_task_names(event.tasks)} {verb} again in "
+        f"after {restart_reason(event.cause)}: {format_names(event.tasks)} {verb} again in "
         f"{format_duration(event.delay)} ({counted})"
     )
 
@@ -217,7 +217,7 @@ def _job_planned(event: events.JobPlanned) -> str:
         workers = sum(task.role is Role.WORKER for task in event.tasks)
         words.append(f"{workers} of {event.all_workers} workers")
     again = f"planned again: {', '.join(words)}; " if words else "planned: "
-    return again + ", ".join(task.name for task in event.tasks)
+    return again + format_names(hosts)
 
 
 def _plan_failed(event: events.PlanFailed) -> str:

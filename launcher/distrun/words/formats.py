@@ -75,21 +75,20 @@ def format_time(at: float) -> str:
     return time.strftime(pattern, then)
 
 
-def format_task_names(names: Iterable[str]) -> str:
-    """`worker:0 to worker:63, ps:0`: three or more consecutive tasks of a role as a range."""
-    return _in_ranges(names, lambda first, last: f"{first} to {last}")
+def format_names(names: Iterable[str]) -> str:
+    """`worker:0 to worker:63, ps:0`: each once, three or more in a row as a range; at most eight.
+
+    How many more there are follows.
+    """
+    runs = _runs(dict.fromkeys(names), lambda first, last: f"{first} to {last}")
+    more = sum(count for _, count in runs[_MOST_NAMES:])
+    shown = ", ".join(text for text, _ in runs[:_MOST_NAMES])
+    return f"{shown} and {more} more" if more else shown
 
 
 def format_codes(codes: Iterable[int]) -> str:
     """`1, 137-139`: exit codes in ascending order, three and more in a row as a range."""
     return _in_ranges(map(str, codes), lambda first, last: f"{first}-{last}")
-
-
-def format_names(names: Iterable[str]) -> str:
-    """The first eight names, each once, and how many more there are."""
-    distinct = list(dict.fromkeys(names))
-    more = len(distinct) - _MOST_NAMES
-    return ", ".join(distinct[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def format_host_names(names: Iterable[str]) -> str:
@@ -100,14 +99,22 @@ def format_host_names(names: Iterable[str]) -> str:
 
 
 def _in_ranges(names: Iterable[str], form: Callable[[str, str], str]) -> str:
-    """Names, three or more with consecutive numbers as `form` writes the first and the last."""
+    return ", ".join(text for text, _ in _runs(names, form))
+
+
+def _runs(names: Iterable[str], form: Callable[[str, str], str]) -> list[tuple[str, int]]:
+    """Names, three or more in a row as `form` writes the first and the last, each with a count."""
     runs: list[list[str]] = []
     for name in names:
         if runs and name == _successor(runs[-1][-1]):
             runs[-1].append(name)
         else:
             runs.append([name])
-    return ", ".join(form(run[0], run[-1]) if len(run) > 2 else ", ".join(run) for run in runs)
+    texts: list[tuple[str, int]] = []
+    for run in runs:
+        is_range = len(run) > 2
+        texts += [(form(run[0], run[-1]), len(run))] if is_range else [(each, 1) for each in run]
+    return texts
 
 
 def _successor(name: str) -> str | None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from distrun.agent.protocol.causes import Code
 from distrun.verdict.model import Evidence, Replacement, Source, Verdict
-from distrun.words.causes import cause_advice, cause_text
+from distrun.words.causes import cause_advice, cause_text, restart_reason
 from distrun.words.formats import format_count, format_duration
 
 _PLACES = {
@@ -52,10 +51,7 @@ def replacement_text(replacement: Replacement, *, with_cause: bool = True) -> st
     elif not moves:
         moves.append(f"all {replacement.all_workers} workers run again")
     if with_cause and replacement.cause is not None:
-        cause = replacement.cause
-        is_loss = cause.code is Code.HOST_LOST
-        why = f"{cause.host} was lost" if is_loss else cause_text(cause)
-        moves[0] = f"after {why}: {moves[0]}"
+        moves[0] = f"after {restart_reason(replacement.cause)}: {moves[0]}"
     cost = steps_text(replacement.repeated_steps)
     if replacement.seconds is not None:
         cost += f", {format_duration(replacement.seconds)} without a step"
