@@ -119,6 +119,17 @@ def test_a_lost_job_is_listed_with_its_command_and_continues(distrun: Distrun) -
     assert distrun.status(job)["resume_command"] is None
 
 
+def test_what_failed_before_a_restart_is_not_why_it_is_lost(distrun: Distrun) -> None:
+    fails_once = 'case $DISTRUN_TASK.$DISTRUN_ATTEMPT in worker:1.0) exit 3;; esac; exec sleep 600'
+    job = distrun.detached(fails_once, restart={"max": 1, "backoff": "50ms"})
+    wait_until(lambda: {each["attempt"] for each in distrun.status(job)["tasks"]} == {1})
+    before = distrun.asked("status", job)
+    kill_supervisor(distrun, job)
+    for shown in (before, distrun.asked("status", job)):
+        assert "\n  earlier       worker:1 exited 3" in shown
+        assert "\n  cause " not in shown
+
+
 def test_a_killed_job_continues_once_and_is_a_running_job_again(distrun: Distrun) -> None:
     job = distrun.detached(SLEEPS)
     assert distrun("kill", job).returncode == 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from distrun.job.events import Origin, Result
 from distrun.job.timing import AttemptTiming, Phase, first_time
+from distrun.lifecycle import JobPhase
 from distrun.words.advice import advice_text
 from distrun.words.causes import cause_text
 from distrun.words.events import quiet_advice, quiet_text, resumed_text
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from distrun.agent.protocol.causes import Cause
     from distrun.job.job import Job
     from distrun.job.scheduler import QueueEntry
-    from distrun.lifecycle.state import TaskState
+    from distrun.lifecycle import TaskState
 
 _MOST_REPLACEMENTS = 3
 _LATE = 5.0
@@ -51,7 +52,8 @@ def job_notes(job: Job, *, has_times: bool = True) -> list[str]:
         verdict = job.state.verdict
         is_of_outcome = outcome is not None and outcome.verdict == verdict
         has_succeeded = outcome is not None and outcome.result is Result.SUCCEEDED
-        is_past = not is_of_outcome and (has_succeeded or verdict.repeats_outcome)
+        goes_on = job.is_lost or job.state.phase is JobPhase.RUNNING
+        is_past = not is_of_outcome and (has_succeeded or goes_on or verdict.repeats_outcome)
         is_success = is_of_outcome and has_succeeded
         notes += job.warnings if is_success else []
         notes += evidence_lines(verdict) if is_success else verdict_lines(verdict, is_past=is_past)
