@@ -1,13 +1,16 @@
 """How long the tutorial's script trains with two workers: by hand, and with distrun.
 
 The script is not changed, and knows nothing of distrun. By hand, two processes are started with
-TF_CONFIG.
+TF_CONFIG. The shell lines are those of `distrun plan --env`, run by hand as well.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import statistics
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -23,7 +26,7 @@ from runs import Process, Run, by_hand, cluster  # noqa: E402
 SCRIPT = ROOT / "benchmarks" / "results" / "tutorial_form.py"
 STEPS = 70
 LEAST_ROUNDS = 7
-BY_HAND, RUN = "by hand", "`distrun run`"
+BY_HAND, RUN, LINES = "by hand", "`distrun run`", "shell lines of `distrun plan --env`"
 FIGURES = ("seconds to the end", "seconds to the first step", "ms a step")
 
 
@@ -66,8 +69,25 @@ def _run(script: list[str], folder: Path) -> Run:
     return by_hand(RUN, [Process(argv, {"DISTRUN_HOME": str(folder / "home")})])
 
 
+def _shell_lines(script: list[str], folder: Path) -> Run:
+    spec = folder / "job.yaml"
+    program = {"script": script[0], "args": script[1:]}
+    job = {"strategy": "multi_worker_mirrored", "cluster": {"worker": 2}, "program": program}
+    spec.write_text(json.dumps(job))  # JSON is YAML
+    planned = subprocess.run(
+        [*_DISTRUN, "plan", str(spec), "--env", "worker:0", "--env", "worker:1"],
+        env={**os.environ, "DISTRUN_HOME": str(folder / "home")},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    _, *parts = re.split(r"^(?=# worker:\d+ of )", planned.stdout, flags=re.MULTILINE)
+    return by_hand(LINES, [Process(["sh", "-c", part]) for part in parts])
+
+
 _DISTRUN = [sys.executable, "-m", "distrun"]
 _WAYS: dict[str, Callable[[list[str], Path], Run]] = {
     BY_HAND: _by_hand,
     RUN: _run,
+    LINES: _shell_lines,
 }

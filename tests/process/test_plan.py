@@ -1,9 +1,10 @@
-"""`distrun plan`: the text for people, the JSON for programs."""
+"""`distrun plan`: the text for people, the JSON for programs, the lines that run a task by hand."""
 
 import json
 import os
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -162,9 +163,9 @@ NASTY = {
 }
 
 
-def write_job(folder: Path) -> Path:
+def write_job(folder: Path, **program: Any) -> Path:
     (folder / "show.py").write_text(SHOW)
-    (folder / "in here; it's").mkdir()
+    (folder / "in here; it's").mkdir(exist_ok=True)
     job = {
         "name": "job",
         "strategy": "multi_worker_mirrored",
@@ -174,6 +175,7 @@ def write_job(folder: Path) -> Path:
             "args": [*NASTY.values()],
             "env": {**NASTY, "OUT": str(folder / "out")},
             "workdir": "in here; it's",
+            **program,
         },
     }
     path = folder / "job.yaml"
@@ -181,13 +183,72 @@ def write_job(folder: Path) -> Path:
     return path
 
 
-def test_a_task_gets_the_text_that_the_spec_has(distrun: Distrun) -> None:
+def seen(folder: Path) -> tuple[list[str], dict[str, str], str]:
+    args, env, cwd = json.loads((folder / "out").read_text())
+    (folder / "out").unlink()
+    return args, env, cwd
+
+
+def in_sh(lines: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh"], input=lines, env=env, text=True, capture_output=True, check=False, timeout=60
+    )
+
+
+def test_the_lines_give_the_task_what_a_launch_gives_it(distrun: Distrun) -> None:
     spec = write_job(distrun.cwd)
-    distrun.checked("launch", spec, "--no-preflight", "--set", "cluster.worker=1")
-    args, env, cwd = json.loads((distrun.cwd / "out").read_text())
+    planned = distrun.checked("plan", spec, "--env", "worker:1")
+    assert "\x1b" not in planned.stdout
+    assert "\x07" not in planned.stdout
+    subprocess.run(["bash"], input=planned.stdout, text=True, check=True, cwd="/", timeout=60)
+    args, env, cwd = seen(distrun.cwd)
     assert args == list(NASTY.values())
     assert {name: env[name] for name in NASTY} == NASTY
     assert cwd == str(distrun.cwd / "in here; it's")
+    config = json.loads(env["TF_CONFIG"])
+    assert config["task"] == {"type": "worker", "index": 1}
+    assert len(config["cluster"]["worker"]) == 2
+    distrun.checked("launch", spec, "--no-preflight", "--set", "cluster.worker=1")
+    _, of_launch, _ = seen(distrun.cwd)
+    assert of_launch.keys() - env.keys() <= {"DISTRUN_NOTIFY", "DISTRUN_TOKEN"}
+
+
+def test_secrets_are_references(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "hush1")
+    monkeypatch.setenv("PLAIN", "hush2")
+    env = {"MY_TOKEN": "hush3", "OUT": str(distrun.cwd / "out")}
+    spec = write_job(distrun.cwd, pass_env=["WANDB_API_KEY", "PLAIN"], env=env)
+    lines = distrun("plan", spec, "--env", "worker:0").stdout
+    assert "hush" not in lines
+    bare = {name: value for name, value in os.environ.items() if "hush" not in value}
+    failed = in_sh(lines, bare)
+    assert failed.returncode != 0
+    assert "set it first" in failed.stderr
+    assert not (distrun.cwd / "out").exists()
+    given = {"WANDB_API_KEY": "mine 1", "PLAIN": "mine 2", "MY_TOKEN": "mine 3"}
+    assert in_sh(lines, {**bare, **given}).returncode == 0
+    _, seen_env, _ = seen(distrun.cwd)
+    assert {name: seen_env[name] for name in given} == given
+
+
+def test_several_tasks_share_one_cluster_and_pdb_is_shown(distrun: Distrun) -> None:
+    spec = write_job(distrun.cwd, args=["--epochs", "3"])
+    lines = distrun("plan", spec, "--env", "worker:0", "--env", "worker:1").stdout.splitlines()
+    configs = [line.split("'")[1] for line in lines if line.startswith("export TF_CONFIG=")]
+    first, second = (json.loads(config)["cluster"] for config in configs)
+    assert first == second
+    [pdb] = {line for line in lines if " -m pdb " in line}
+    command = pdb.partition("debugger: ")[2]
+    *lines, _ = distrun("plan", spec, "--env", "worker:0").stdout.splitlines()
+    ran = in_sh("\n".join([*lines, f"printf 'c\\nq\\n' | {command}"]))
+    assert "(Pdb)" in ran.stdout, ran.stderr
+    assert seen(distrun.cwd)[0] == ["--epochs", "3"]
+
+
+def test_wrong_usage(distrun: Distrun) -> None:
+    spec = write_job(distrun.cwd)
+    assert "worker:0, worker:1" in distrun.told(2, "plan", spec, "--env", "worker:2")
+    assert distrun("plan", spec, "--env", "worker:0", "--json").returncode == 2
 
 
 def test_a_plan_of_a_job_in_pods_is_its_manifest(distrun: Distrun) -> None:
