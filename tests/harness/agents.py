@@ -56,7 +56,7 @@ class Host:
     def guard(self) -> int:
         return self.link.process.pid
 
-    def configure(self, lease: float = 0.0) -> protocol.Hello:
+    def configure(self, lease: float | None = 0.0) -> protocol.Hello:
         self.send(protocol.Configure(protocol.PROTOCOL, self.job_id, str(self.folder), lease))
         hello = self.expect(protocol.Hello)
         self.pid = hello.pid

@@ -105,26 +105,32 @@ def elsewhere(distrun: Distrun, *words: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def test_the_tasks_of_a_lost_job_are_ended_on_its_hosts_or_by_their_lease(
+def test_the_tasks_of_a_lost_job_are_ended_on_its_hosts_or_the_hosts_are_named(
     ssh: Ssh, distrun: Distrun
 ) -> None:
     h1, h2 = ssh.hosts(2)
     config = {"config_file": str(ssh.network.ssh_config), "connect_timeout": "3s"}
     script = RUNS.format(folder=distrun.cwd)
-    spec = ssh.spec(script, [h1, h2], timeouts={"link": "20s"}, ssh=config)
+    spec = ssh.spec(script, [h1, h2], timeouts={"link": "off"}, ssh=config)
     job = distrun.checked("launch", "-d", "--no-preflight", spec).stdout.strip()
     wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 2)
     supervisor = distrun.status()["supervisor_pid"]
     kill_at_once([*processes.children(supervisor), supervisor])  # as in a crash
     wait_until(lambda: distrun.status()["state"] == "lost")
     h2.cut()
-    kept = elsewhere(distrun, "clean", "--all")
-    assert kept.stdout == ""
-    assert f"job {job} is kept: its tasks may still run on h1" in kept.stderr
     done = elsewhere(distrun, "kill", job)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 69
+    assert "h2 cannot be reached" in done.stderr
     assert "nothing is left on h1" in done.stderr
     assert not ssh.processes(h1)
+    assert ssh.processes(h2, "sh")
+    assert distrun.status(job)["state"] == "lost"
+    kept = elsewhere(distrun, "clean", "--all")
+    assert kept.stdout == ""
+    assert f"job {job} is kept: its tasks may still run on h2" in kept.stderr
+    h2.mend()
+    done = elsewhere(distrun, "kill", job)
+    assert done.returncode == 0, done.stderr
     assert not ssh.processes(h2)
     ended = [each["event"] for each in recorded_events(distrun, job)]
     assert ended.count("HostCleared") == 2
@@ -227,7 +233,7 @@ def test_a_defect_of_the_supervisor_ends_the_tasks_on_every_host(
     package, go, two = ChangedPackage(distrun.cwd), distrun.cwd / "go", ssh.hosts(2)
     package.plant("supervisor/hosts/host", "Host.handle", go, once=False)
     distrun.argv = package.argv
-    spec = ssh.spec(FAILS_LATE.format(go=go), two, timeouts={"link": "1h"})
+    spec = ssh.spec(FAILS_LATE.format(go=go), two, timeouts={"link": "off"})
     process = distrun.start("launch", spec, stdout=-3, stderr=-1, text=True)
     wait_until(lambda: all(ssh.processes(host, "sleep") for host in two), what="tasks are up")
     job = distrun.status()["job_id"]

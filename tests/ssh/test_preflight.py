@@ -416,8 +416,8 @@ def test_what_a_login_leaves_printing_disturbs_nothing(ssh: Ssh, distrun: Distru
         "(for i in $(seq 200); do echo late $i; printf '\\0\\0\\0\\2{}'; sleep 0.005; done\n"
         "exec sleep 1000) &\n"
     )
-    # Nothing else would end it.
-    spec = ssh.spec("seq 300000; echo fine", [h1], timeouts={"link": "1h"})
+    # Without a lease nothing else would end it.
+    spec = ssh.spec("seq 300000; echo fine", [h1], timeouts={"link": "off"})
     done = distrun.checked("launch", spec)
     lines = [f"worker:0 | {number}" for number in [*range(1, 300001), "fine"]]
     assert done.stdout.splitlines() == lines

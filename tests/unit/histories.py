@@ -57,7 +57,7 @@ class Job:
 
     def created(self, strategy: str, success: Success | None = None, **fields: Any) -> list[Action]:
         bounds = {key[:-8]: fields.pop(key) for key in list(fields) if key.endswith("_timeout")}
-        timeouts = Timeouts(**{"link": 60.0, "grace": GRACE, **bounds})
+        timeouts = Timeouts(**{"link": None, "grace": GRACE, **bounds})
         known = {"job_id": "job-1", "name": "job", "spec_file": "job.yaml", "supervisor_pid": 1}
         success = success or STRATEGIES[strategy].success
         about = {"strategy": strategy, "success": success, "timeouts": timeouts}

@@ -218,7 +218,7 @@ def test_further_lines_of_a_text_are_indented() -> None:
 
 Hostile = Callable[..., World]
 LOG = "evaluator-0.log"
-WITHOUT_LIMITS = dataclasses.replace(Timeouts(), start=None)
+WITHOUT_LIMITS = dataclasses.replace(Timeouts(), start=None, link=None)
 
 
 def log_sender(size: int) -> Tamper:

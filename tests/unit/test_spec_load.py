@@ -64,7 +64,7 @@ program:
   sync: [train.py, sub]
 success: worker0
 restart: {max: 3, backoff: 500ms, backoff_max: 1m, reset_after: off, never_on: [2, 3]}
-timeouts: {start: 1.5s, run: 1h, grace: 0s, stall: 5m, link: 2h}
+timeouts: {start: 1.5s, run: 1h, grace: 0s, stall: 5m, link: off}
 ports: {range: 20000-20010}
 logs: {max_size: 1.5KiB}
 tensorboard: {logdir: logs, port: 6006}
@@ -113,7 +113,7 @@ def test_every_key_is_kept(folder: Path) -> None:
     assert (restart.reset_after, restart.never_on) == (None, (2, 3))
     timeouts = spec.timeouts
     assert (timeouts.start, timeouts.run, timeouts.grace) == (1.5, 3600.0, 0.0)
-    assert (timeouts.stall, timeouts.link) == (300.0, 7200.0)
+    assert (timeouts.stall, timeouts.link) == (300.0, None)
     assert spec.port_range == (20000, 20010)
     assert spec.log_max_size == 1536
     assert spec.tensorboard is not None

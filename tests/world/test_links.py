@@ -77,6 +77,21 @@ def test_hosts_on_which_nothing_is_needed_any_more_may_be_lost(world: Launch) ->
     assert "the logs of h2's" not in told
 
 
+def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(world: Launch) -> None:
+    job = world(1, cluster={"worker": 1}, restart=NONE, timeouts={"link": "off"})
+    job.cut("h1")
+    job.drop_links("h1")
+    job.advance(600)
+    assert "the link to h1 is lost" in job.told()
+    job.stop(137)
+    job.advance(600)
+    assert job.is_running
+    job.kill()
+    assert job.end() == 137
+    assert "the logs of h1's tasks are not all here" in job.told()
+    assert job.running == {"worker:0": "h1"}, "it has no lease"
+
+
 def test_an_agent_that_hangs_without_tasks_ends_by_itself(world: Launch) -> None:
     job = world(2, timeouts={"link": "10s"})
     job.exit("worker:1")

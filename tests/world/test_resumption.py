@@ -61,10 +61,17 @@ def test_a_host_that_cannot_be_reached_is_waited_for_until_its_lease_is_over(wor
     job.succeed()
 
 
-def test_a_host_that_is_said_to_be_dead_is_not_waited_for(world: Launch) -> None:
-    job = world(2, timeouts={"link": "1h"})
+def test_without_a_lease_a_host_out_of_reach_refuses_the_resume_until_it_is_said_to_be_dead(
+    world: Launch,
+) -> None:
+    job = world(2, timeouts={"link": "off"})
     job.cut("h2")
     lose_supervisor(job)
+    for _ in range(2):  # the second time, too, it is not forgotten
+        job.resume(hosts="h1")
+        assert job.end() == 69
+        assert "h2 cannot be reached, so tasks of earlier attempts may still run" in job.said()
+        assert job.running == {"worker:1": "h2"}
     job.power_off("h2")
     job.resume(hosts="h1", assumed_dead=("h2",))
     succeed_again(job)

@@ -32,14 +32,14 @@ class Lease:
     """A lease that begins now.
 
     Args:
-        seconds: its length.
+        seconds: its length; None: it never expires.
         grace: seconds needed at its end to end the tasks.
         timer: that of the guard, which enforces the lease if the agent cannot.
     """
 
     def __init__(
         self,
-        seconds: float,
+        seconds: Optional[float],
         grace: float,
         now: Callable[[], float] = clock,
         timer: Optional[int] = None,
@@ -51,17 +51,21 @@ class Lease:
         self._next_heartbeat = self._renewed + self.interval
         self._number = 0
         self._sent: Dict[int, float] = {}
+        self._usable: Optional[float] = None
+        self._reserve = 0.0
         self._seconds, self._timer = seconds, timer
-        self.grace = min(grace, seconds / 4)
+        self.grace = grace
         """Seconds between SIGTERM and SIGKILL when it has expired."""
-        self._reserve = min(_RESERVE, seconds / 4)
-        self._usable = seconds - self.grace - self._reserve
+        if seconds is not None:
+            self.grace = min(grace, seconds / 4)
+            self._reserve = min(_RESERVE, seconds / 4)
+            self._usable = seconds - self.grace - self._reserve
         self.acknowledge(0)
 
     @property
-    def remaining(self) -> float:
-        """Seconds until the tasks must be ended."""
-        return self._renewed + self._usable - self._now()
+    def remaining(self) -> Optional[float]:
+        """Seconds until the tasks must be ended; None: never."""
+        return None if self._usable is None else self._renewed + self._usable - self._now()
 
     @property
     def until_heartbeat(self) -> float:
@@ -79,7 +83,7 @@ class Lease:
         """Renew the lease: the supervisor has received that heartbeat."""
         self._renewed = max(self._renewed, self._sent.get(number, self._renewed))
         self._sent = {each: sent for each, sent in self._sent.items() if each > number}
-        if self._timer is not None:
+        if self._timer is not None and self._seconds is not None:
             left = self._renewed + self._seconds - self._now()
             # The agent has half of the reserve for killing, the guard the other half.
             half = self._reserve / 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import select
 import socket
 import time
@@ -69,7 +70,7 @@ class Link:
         self._lease_timer = lease_timer
         self._end_is_loss = end_is_loss
         self._outbox: Outbox[protocol.Report] = Outbox()
-        self._seconds = 0.0
+        self._seconds: Optional[float] = 0.0
         self._lease: Optional[Lease] = None
         self._executed = 0
         """The number of the last order that was executed."""
@@ -87,8 +88,8 @@ class Link:
         if self._listener is not None:
             loop.watch(self._listener, self._on_client)
 
-    def configure(self, lease: float) -> None:
-        """Set the lease in seconds."""
+    def configure(self, lease: Optional[float]) -> None:
+        """Set the lease in seconds; None: without end."""
         self._seconds = lease
         if self._listener is not None:
             # Imported here because a link that never comes back has no heartbeats.
@@ -145,13 +146,14 @@ class Link:
         lease = self._lease
         if lease is None:
             return
-        if lease.remaining > 0:
+        if lease.remaining is None or lease.remaining > 0:
             self.send_heartbeat_if_due()
             seconds = lease.until_heartbeat if self.is_up else lease.interval
-            self._next_check.move(self._loop.now() + max(0.0, min(seconds, lease.remaining)))
+            left = math.inf if lease.remaining is None else lease.remaining
+            self._next_check.move(self._loop.now() + max(0.0, min(seconds, left)))
         elif not self._user.is_abandoned:
             # The launching side may only be slow: it learns why its tasks ended.
-            self.report_fault(Cause(Code.LEASE_EXPIRED, seconds=self._seconds))
+            self.report_fault(Cause(Code.LEASE_EXPIRED, seconds=self._seconds or 0.0))
             self._user.abandon(lease.grace)
 
     # Receiving -----------------------------------------------------------------------------
@@ -204,6 +206,8 @@ class Link:
     def _on_end(self) -> None:
         if self._listener is not None:
             self._decision = self._loop.call_at(self._loop.now() + _DECISION_SECONDS, self._decide)
+        elif self._seconds is None:
+            return
         elif self._seconds > 0 and self._user.has_tasks:
             self._loop.call_at(self._loop.now() + self._seconds, self._user.abandon)
         else:

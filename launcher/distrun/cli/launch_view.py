@@ -180,7 +180,8 @@ _SHOWN = (
 def _messages(event: events.Event, state: JobState) -> list[str]:
     text = event_text(event) or ""
     if isinstance(event, events.LinkLost):
-        return [f"{text}; reconnecting"]
+        gives_up = state.killing and state.timeouts.link is None
+        return [text if gives_up else f"{text}; reconnecting"]
     if isinstance(event, events.TasksQuiet):
         return [text, quiet_advice(state.job_id)]
     if isinstance(event, (events.TensorBoardEnded, events.TensorBoardSilent)):

@@ -87,12 +87,12 @@ class JobQueued(OwnEvent):
 class HostNotCleared(OwnEvent):
     """It is not known yet that nothing of earlier attempts is left on the host. Recorded once.
 
-    `seconds`: how long its agent may still have a lease.
+    `seconds`: how long its agent may still have a lease; None: without end.
     """
 
     host: str
     cause: Cause
-    seconds: float
+    seconds: float | None
 
 
 class HostCleared(OwnEvent):

@@ -83,7 +83,7 @@ def places(folder: JobFolder, state: JobState) -> tuple[str, ...]:
     """
     here = ("here",) if exist_here(folder) else ()
     lease = state.timeouts.link
-    may_last = folder.last_change() + lease > time.time()
+    may_last = lease is None or folder.last_change() + lease > time.time()
     return here + tuple(f"on {host}" for host in unverified_hosts(state) if may_last)
 
 

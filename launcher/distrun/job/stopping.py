@@ -59,6 +59,8 @@ class StoppedJob:
         self._has_answered = False
         """Whether the supervisor has answered the last request to watch."""
         self._lease = state.timeouts.link
+        # On the second request, the supervisor no longer waits for hosts without a link timeout.
+        self._waits_for_hosts = state.outcome is None or self._lease is not None
         self._said: set[str] = set()
         for host in state.hosts.values():
             if host.link_lost is not None:
@@ -172,8 +174,11 @@ class StoppedJob:
             self._say(event_text(event) or "")
 
     def _say_lost(self, host: str) -> None:
-        if host in self._said:
+        if host in self._said or not self._waits_for_hosts:
             return
         self._said.add(host)
-        how = f"its tasks end by themselves after {self._lease:g} s (timeouts.link)"
+        if self._lease is None:
+            how = f"to stop waiting for it: distrun kill {self._job_id}"
+        else:
+            how = f"its tasks end by themselves after {self._lease:g} s (timeouts.link)"
         self._say(f"{host} cannot be reached; {how}")

@@ -155,7 +155,7 @@ def make_supervisor(spec: Spec, job_id: str, name: str) -> dict[str, Any]:
 
 
 def _pod(spec: Spec, settings: KubernetesSpec, labels: dict[str, str]) -> dict[str, Any]:
-    lease, grace = spec.timeouts.link, spec.timeouts.grace
+    lease, grace = spec.timeouts.link or 0.0, spec.timeouts.grace
     code = held_package.read(str(Path(__file__).with_name("guard.py"))).decode()
     container: dict[str, Any] = {
         "name": CONTAINER,

@@ -32,6 +32,8 @@ _FOR_READERS = (
     events.ProgressIgnored, events.HostNotCleared, events.JobAdvised,
 )  # fmt: skip
 """Events that only inform the record's readers."""
+_TASKS_MAY_RUN = (Code.AGENT_ABANDONED, Code.PROCESSES_NOT_ENDED)
+"""Causes of the loss of a host whose tasks may still run."""
 
 
 def replay(history: list[Event]) -> JobState:
@@ -197,7 +199,7 @@ def _on_starts_canceled(state: JobState, event: events.StartsCanceled) -> restar
 
 def _on_host_lost(state: JobState, event: events.HostLost) -> restarts.Transition:
     # If nobody knows whether its tasks have ended, none may start elsewhere.
-    is_over = event.cause.code is not Code.PROCESSES_NOT_ENDED
+    is_over = event.cause.code not in _TASKS_MAY_RUN
     unstarted, can_move = state.unstarted, is_over and replacements.can_replace(state, event.host)
     host = state.hosts.get(event.host)
     if host is not None:

@@ -777,7 +777,8 @@ class Timeouts(Frozen, kw_only=True):
     stall: float | None = key(Duration(off=True), "off", examples=("10m",),
         help="How long the tasks may report no new step or, if they report no steps, print "
         "nothing. Then they are restarted, as `restart` allows, or the job fails.")
-    link: float = key(Duration(shortest=SHORTEST_LINK, why=_WHY_NOT_SHORTER), "60s",
+    link: float | None = key(Duration(off=True, shortest=SHORTEST_LINK, why=_WHY_NOT_SHORTER),
+        "60s",
         help="How long a host may be unreachable before its tasks are stopped. At least "
         f"{SHORTEST_LINK:g}s.")
 

@@ -295,7 +295,12 @@ class Supervisor:
             self._on_host_lost(event)
         self.emit(event)
         if isinstance(event, (events.HostLost, events.LinkLost)):
-            self._job.call_after(partial(self._planning.restart, event.host))
+            self._job.call_after(partial(self._after_loss, event))
+
+    def _after_loss(self, event: events.HostLost | events.LinkLost) -> None:
+        self._planning.restart(event.host)
+        if self._job.state.killing and isinstance(event, events.LinkLost):
+            self._hosts.abandon_lost()
 
     def _on_host_lost(self, event: events.HostLost) -> None:
         self._job.abort_by_agent(event.host, event.cause)

@@ -84,7 +84,7 @@ _JOB_KINDS = {
         Code.PREFLIGHT_FAILED,
     ),
     Kind.LIMIT: (Code.TF_CONFIG_TOO_LONG,),
-    Kind.HOST_DOWN: (Code.HOST_UNUSABLE, Code.NO_HOST_ANSWERED),
+    Kind.HOST_DOWN: (Code.HOST_UNUSABLE, Code.NO_HOST_ANSWERED, Code.FORMER_HOST_UNREACHABLE),
 }
 """The kinds of failures that are no task's, the more specific first, and the causes of each."""
 _NO_SINGLE_TASK = (Code.COLLECTIVES_MISMATCHED, Code.GROUP_SIZES_DIFFER)

@@ -762,6 +762,10 @@ TEXTS: dict[Code, Words] = {
     Code.AGENT_NOT_NEEDED: "it is no longer needed",
     Code.AGENT_GONE: """its agent is gone{because}: the host was restarted, or could not be reached
         for longer than timeouts.link""",
+    Code.AGENT_ABANDONED: lambda c: (
+        "it cannot be reached, and its tasks continue (timeouts.link: off): end them there"
+        + _if(c.pid, f"; its agent said that it has the process id {c.pid}")
+    ),
     Code.SSH_ENDED: lambda c: f"ssh: {c.text}" if c.text else f"ssh {_exit(c)}",
     Code.NOT_ANSWERED: "no answer",
     Code.SSH_NOT_ENDED: "ssh does not end",
@@ -818,6 +822,8 @@ TEXTS: dict[Code, Words] = {
         f"ended by itself ({signal_name(c.signal) if c.signal else c.status}); see {c.path}"
     ),
     Code.JOB_RESUMED: "`distrun resume`",
+    Code.FORMER_HOST_UNREACHABLE: """{host} cannot be reached, so tasks of earlier attempts may
+        still run there (timeouts.link: off){because}""",
     Code.FORMER_TASKS_ALIVE: "processes of earlier attempts do not end on {host}{said}",
     Code.FORMER_HOST_ASSUMED_DEAD: "`--assume-dead` says so; it was not verified",
     Code.FORMER_LEASE_OVER: """it cannot be reached, and its tasks have ended by themselves: their
@@ -1217,6 +1223,9 @@ ADVICE: dict[Code, Words] = {
         it""",
     Code.JOB_FOLDER_NOT_CREATED: """set DISTRUN_HOME to a folder that can be written, on a disk with
         room""",
+    Code.FORMER_HOST_UNREACHABLE: """make it reachable, or end the tasks there; then repeat this
+        command. If you are certain that nothing of the job runs there, for example because it is
+        switched off: distrun resume JOB --assume-dead {host}""",
     Code.FORMER_TASKS_ALIVE: "end them there; then repeat this command",
     Code.TASK_NOT_STARTED: _advice_on_start,
     Code.TASKS_LOST_WITH_HOST: lambda c: _inner_advice(c) or one_line(_CHECK_HOST),

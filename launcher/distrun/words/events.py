@@ -128,9 +128,10 @@ def _job_resumed(event: events.JobResumed) -> str:
 
 
 def _host_not_cleared(event: events.HostNotCleared) -> str:
+    until = "" if event.seconds is None else f"; its lease ends in {format_duration(event.seconds)}"
     return (
-        f"{event.host} cannot be reached, so tasks of earlier attempts may still run there; "
-        f"its lease ends in {format_duration(event.seconds)} ({cause_text(event.cause)})"
+        f"{event.host} cannot be reached, so tasks of earlier attempts may still run there{until} "
+        f"({cause_text(event.cause)})"
     )
 
 

@@ -42,8 +42,10 @@ _HEARTBEATS_PER_LEASE = 8
 _LONGEST_HEARTBEAT_INTERVAL = 10.0
 
 
-def heartbeat_interval(lease: float) -> float:
-    """Seconds between two heartbeats, for a lease in seconds."""
+def heartbeat_interval(lease: Optional[float]) -> float:
+    """Seconds between two heartbeats, for a lease in seconds, or None: without end."""
+    if lease is None:
+        return _LONGEST_HEARTBEAT_INTERVAL
     return min(_LONGEST_HEARTBEAT_INTERVAL, lease / _HEARTBEATS_PER_LEASE)
 
 
@@ -91,8 +93,8 @@ class Configure(Order):
     protocol: int
     job_id: str
     folder: str
-    lease: float
-    """Seconds to continue without a supervisor; 0: not at all."""
+    lease: Optional[float]
+    """Seconds to continue without a supervisor: 0 not at all, None without end."""
     host: str = ""
     variables: Sequence[str] = ()
     """The environment variables that :class:`Hello` must report; `NAME*`: all that begin so."""

@@ -193,6 +193,7 @@ class Code(StrEnum):
     AGENT_SHUT_DOWN = "agent_shut_down"
     AGENT_NOT_NEEDED = "agent_not_needed"
     AGENT_GONE = "agent_gone"  # within: why the link was lost, if known
+    AGENT_ABANDONED = "agent_abandoned"  # pid: the agent's, if known
     SSH_ENDED = "ssh_ended"  # status or signal, text
     NOT_ANSWERED = "not_answered"
     SSH_NOT_ENDED = "ssh_not_ended"
@@ -257,6 +258,7 @@ class Code(StrEnum):
 
     # A job is resumed.
     JOB_RESUMED = "job_resumed"
+    FORMER_HOST_UNREACHABLE = "former_host_unreachable"  # host; within: why
     FORMER_TASKS_ALIVE = "former_tasks_alive"  # host; text: the ids of their processes
     FORMER_HOST_ASSUMED_DEAD = "former_host_assumed_dead"
     FORMER_LEASE_OVER = "former_lease_over"  # seconds; within: why the host was not reached

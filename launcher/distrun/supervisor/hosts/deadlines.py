@@ -39,17 +39,22 @@ class OrderDeadlines:
     """The deadlines of one host's orders.
 
     Args:
-        lease: `timeouts.link` in seconds.
+        lease: `timeouts.link` in seconds; None: off. Then the time during which the link is lost
+            does not count. Otherwise the host itself is lost after that time.
         on_late: called with the name and the task of an order that was not executed in time.
     """
 
-    def __init__(self, loop: Loop, lease: float, on_late: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, loop: Loop, lease: float | None, on_late: Callable[[str, str], None]
+    ) -> None:
         self._loop, self._on_late = loop, on_late
         self._alarm = loop.call_at(None, self._call_late)
         # The link may be lost for as long as the lease, and restored.
-        self._seconds = max(_END_SECONDS, 2 * lease)
+        self._seconds = max(_END_SECONDS, 2 * (lease or 0.0))
         self._end_seconds = math.inf
         """How long an end may take, see :meth:`limit_ends`."""
+        self._is_pausable = lease is None
+        self._paused_at: float | None = None
         self._dues: dict[tuple[str, str], float] = {}
         """By the name of an order and its task."""
         self._file_bytes = 0
@@ -109,13 +114,29 @@ class OrderDeadlines:
             self._dues[key] = min(due, self._dues[key])
         self._schedule()
 
+    def pause(self) -> None:
+        """The link is lost."""
+        if self._is_pausable and self._paused_at is None:
+            self._paused_at = self._loop.now()
+            self._alarm.cancel()
+
+    def resume(self) -> None:
+        """The link is up."""
+        if self._paused_at is not None:
+            lost = self._loop.now() - self._paused_at
+            self._paused_at = None
+            self._shutdown_at += lost
+            self._dues = {key: due + lost for key, due in self._dues.items()}
+            self._schedule()
+
     def clear(self) -> None:
         """Wait for nothing any more."""
         self._dues.clear()
         self._alarm.cancel()
 
     def _schedule(self) -> None:
-        self._alarm.move(min(self._dues.values(), default=None))
+        if self._paused_at is None:
+            self._alarm.move(min(self._dues.values(), default=None))
 
     def _call_late(self) -> None:
         """Forget the first order and report it, unless it was executed or has more time now."""
@@ -142,4 +163,5 @@ class OrderDeadlines:
     def _set(self, name: str, task: str, extra: float) -> None:
         due = self._loop.now() + extra + self.seconds_for(name)
         self._dues[name, task] = due = min(due, self._dues.get((name, task), due))
-        self._alarm.move_forward(due)
+        if self._paused_at is None:
+            self._alarm.move_forward(due)

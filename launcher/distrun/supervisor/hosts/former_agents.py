@@ -31,6 +31,8 @@ _EXIT_SECONDS = 2.0
 """How long a login may outlive the end of its work: a profile's processes can keep it open."""
 _SLOW_SECONDS = 5.0
 """How long a login may take before that is reported."""
+_MOST_TRIES = 3
+"""Logins to a host without a lease, before it counts as unreachable."""
 
 
 class FormerAgent(LinkUser):
@@ -40,7 +42,7 @@ class FormerAgent(LinkUser):
         mirror: receives the rest of its logs.
         traces: what the job's processes on the host are recognized by.
         folder: the agent's private folder on the host.
-        lease: seconds until it has certainly ended its tasks; 0: it has ended.
+        lease: seconds until it has certainly ended its tasks; 0: it has ended; None: without end.
         attempts: end only these attempts of these tasks, and earlier ones; None: end all tasks.
     """
 
@@ -54,7 +56,7 @@ class FormerAgent(LinkUser):
         token: str,
         traces: Traces,
         folder: str,
-        lease: float = 0.0,
+        lease: float | None = 0.0,
         attempts: Mapping[str, int] | None = None,
     ) -> None:
         self.name, self.reach, self.mirror, self.folder = name, reach, mirror, folder
@@ -63,7 +65,7 @@ class FormerAgent(LinkUser):
         self._traces = (traces.token, traces.namespace, traces.first, traces.job_id)
         self._attempts = None if attempts is None else dict(attempts)
         self._lease = lease
-        self._lease_ends = links.loop.now() + lease
+        self._lease_ends = links.loop.now() + (lease or 0.0)
         self._slow = links.loop.call_at(None, self._on_slow)
         self._stop = links.loop.call_at(None, self._on_stop)
         self._is_stopped = False
@@ -86,7 +88,7 @@ class FormerAgent(LinkUser):
         answer.
         """
         self._on_end, self._on_delay = on_end, on_delay
-        self._log_bytes = 0
+        self._tries = self._log_bytes = 0
         self._logs_due = math.inf
         """When all logs must have arrived. The host cannot move this, except by sending logs."""
         self._logs_began: float | None = None
@@ -114,16 +116,17 @@ class FormerAgent(LinkUser):
         return Cause(Code.LOGS_LEFT_ON_HOST, host=self.name, path=self.folder, within=within)
 
     @property
-    def lease_left(self) -> float:
-        """The seconds for which its agent may still have a lease."""
-        return max(0.0, self._lease_ends - self._links.loop.now())
+    def lease_left(self) -> float | None:
+        """The seconds for which its agent may still have a lease; None: without end."""
+        now = self._links.loop.now()
+        return None if self._lease is None else max(0.0, self._lease_ends - now)
 
     def stop(self, *, at_once: bool) -> None:
         """Limit the wait, because the job ends: to a minute, or to the end of a longer lease.
 
         `at_once`: not for logs, nor for the lease if the tasks are known to have ended.
         """
-        seconds = 0.0 if at_once and self._logs_began is not None else self.lease_left
+        seconds = 0.0 if at_once and self._logs_began is not None else self.lease_left or 0.0
         if not at_once:
             seconds = max(seconds, _CLEARING_SECONDS)
         self._stop.move_forward(self._links.loop.now() + seconds)
@@ -165,6 +168,7 @@ class FormerAgent(LinkUser):
     # The login -----------------------------------------------------------------------------
 
     def log_in(self, attempt: Attempt) -> Connection:
+        self._tries += 1
         self.link.limit(attempt.connect_timeout + LOGIN_SECONDS)
         self._slow.move(self._links.loop.now() + _SLOW_SECONDS)
         known = (self._token, self._traces, self.folder)
@@ -229,13 +233,14 @@ class FormerAgent(LinkUser):
 
     def _retry(self, cause: Cause) -> None:
         self.failure = cause
-        left = self.lease_left
-        is_last = left == 0 or self._is_stopped
-        if self._is_alive and is_last:
+        left, is_last = self.lease_left, self._is_stopped or self._tries >= _MOST_TRIES
+        if self._lease is None and is_last:
+            self.error = Cause(Code.FORMER_HOST_UNREACHABLE, host=self.name, within=(cause,))
+        elif self._is_alive and (left == 0 or self._is_stopped):
             self.error = cause
-        elif self._lease and is_last:
+        elif self._lease and (left == 0 or self._is_stopped):
             self.failure = Cause(Code.FORMER_LEASE_OVER, seconds=self._lease, within=(cause,))
-        elif self._lease:
+        elif self._lease != 0:
             self.link.retry(left)
             self._report(cause)
             return

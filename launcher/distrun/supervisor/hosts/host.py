@@ -113,7 +113,8 @@ class Host(LinkUser):
         loop = links.loop
         self._next_ack = loop.call_at(None, self._send_ack)
         self._lease_end = loop.call_at(None, self._mark_silent)
-        """When the agent has certainly ended its tasks; never if it was never up."""
+        """When the agent has certainly ended its tasks; never if it has no lease, or was never up.
+        If it has none and broke the protocol: when it is not waited for any more."""
         self._silence = loop.call_at(None, self._on_silence)
         """When the link counts as lost unless a heartbeat comes first."""
         self.deadlines = OrderDeadlines(loop, lease, self._on_late)
@@ -204,8 +205,11 @@ class Host(LinkUser):
         )
 
     def abandon(self) -> None:
-        """Stop waiting for the agent's logs."""
+        """Stop waiting for the agent's logs, and for an agent out of reach that has no lease."""
         self.deadlines.limit_shutdown(_LOG_SECONDS)
+        if self._lease is None and self.link.state in (LinkState.LOST, LinkState.RECONNECTING):
+            # If somebody kills it, the agent's guard ends all its tasks.
+            self._mark_gone(Cause(Code.AGENT_ABANDONED, pid=self.agent_pid or 0))
 
     def end_at_once(self) -> Connection | None:
         """Have the agent end without its logs being received. Returns the link, if it is up.
@@ -400,6 +404,8 @@ class Host(LinkUser):
     def on_fault(self, connection: Connection | None, cause: Cause) -> None:
         """Ignore an agent from now on: it broke the protocol. Its lease is not renewed any more."""
         self._violation, self.link.is_ignored = cause, True
+        if self._lease is None:
+            self._lease_end.move(self._links.loop.now() + self.deadlines.seconds_for(""))
         self.deadlines.clear()
         self._observer.on_report(self, protocol.Fault(cause, time.time()))
         if connection is None or connection is not self.link.connection:
@@ -492,7 +498,8 @@ class Host(LinkUser):
         if self._lease == 0 or self.has_announced_exit:
             return
         now = self._links.loop.now()
-        self._lease_end.move(now + self._lease)
+        if self._lease is not None:
+            self._lease_end.move(now + self._lease)
         if self.reach.lifetime is Lifetime.LEASE:
             interval = protocol.heartbeat_interval(self._lease)
             self._silence.move(now + _MISSED_HEARTBEATS * interval)
@@ -504,6 +511,7 @@ class Host(LinkUser):
             self.link.connection.discard_stderr()
         self._record_heartbeat()
         self._loss = None
+        self.deadlines.resume()
 
     def _on_reattached(self, connection: Connection, message: protocol.Reattached) -> None:
         if not self.reports.ends_replay(message):
@@ -555,6 +563,7 @@ class Host(LinkUser):
         if self.reach.lifetime is Lifetime.LEASE:
             self.link.lose(was_silent=cause.code is Code.HEARTBEAT_MISSING)
             self._silence.cancel()
+            self.deadlines.pause()
             self._heartbeat_to_acknowledge = 0
         elif self._lease_end.when is not None and (
             cause.code is Code.SLURM_NODE_FAILED or cause.signal
@@ -580,8 +589,11 @@ class Host(LinkUser):
         self._observer.on_unreachable(self, cause)
 
     def _mark_silent(self) -> None:
-        seconds, loss = self._lease, self._known_loss
-        self._mark_gone(Cause(Code.HOST_SILENT_TOO_LONG, seconds=seconds, within=loss))
+        if self._lease is None:
+            self._mark_gone(Cause(Code.AGENT_ABANDONED, pid=self.agent_pid or 0))
+        else:
+            seconds, loss = self._lease, self._known_loss
+            self._mark_gone(Cause(Code.HOST_SILENT_TOO_LONG, seconds=seconds, within=loss))
 
     def _mark_agent_gone(self) -> None:
         self._mark_gone(self._death or Cause(Code.AGENT_GONE, within=self._known_loss))

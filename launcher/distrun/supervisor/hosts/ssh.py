@@ -31,6 +31,8 @@ _PIPE_FILLING = 0.5
 """The part of a pipe's capacity that is certain to fit. In the worst case half of each page stays
 empty, because a write that does not fit behind the last one starts a new page. See pipe(7)."""
 _MARK_BYTES = 16
+_ALIVE_SECONDS = 10
+"""The interval of ssh's own probes if `timeouts.link` is off."""
 
 
 class SshReach(Reach):
@@ -39,9 +41,10 @@ class SshReach(Reach):
     lifetime = Lifetime.LEASE
 
     def __init__(self, host: str, spec: Spec) -> None:
+        lease = spec.timeouts.link
         self._host = host
         self._settings = spec.ssh
-        self._alive_interval = max(1, round(spec.timeouts.link / 4))
+        self._alive_interval = _ALIVE_SECONDS if lease is None else max(1, round(lease / 4))
         self.connect_timeout: float = spec.ssh.connect_timeout
 
     def open(self, job_id: str, login: Login) -> Connection:
