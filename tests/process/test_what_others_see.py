@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -13,9 +14,11 @@ import pytest
 import yaml
 
 from distrun.agent import agent_dir
+from distrun.agent.linux import exposure
 from distrun.spec.model import TensorBoardSpec
 from distrun.supervisor import tensorboard
 from harness.command import Distrun, write_program
+from harness.strangers import Stranger
 from harness.waiting import wait_until
 
 STDLIB = sys.stdlib_module_names - set(sys.builtin_module_names)
@@ -172,6 +175,43 @@ def test_a_script_needs_what_it_imports(distrun: Distrun, bare_python: str) -> N
             assert (done.returncode, found["ok"]) == (FAILED, False)
             assert [each["grade"] for each in checks] == ["failed"]
             assert f" has no {missing}: " in checks[0]["text"]
+
+
+PASSWD = """\
+root:x:0:0:root:/root:/bin/bash
+service:x:998:998::/srv:/bin/sh
+alice:x:1000:1000:Alice:/home/alice:/bin/bash
+robot:x:1001:1001::/home/robot:/usr/sbin/nologin
+nobody:x:65534:65534:nobody:/nonexistent:/bin/sh
+bob:x:200000:200000:Bob:/home/bob:
+a broken line
+"""
+
+
+def wait_here(report: object) -> None:
+    report("here")  # type: ignore[operator]
+    signal.pause()
+
+
+def test_people_who_can_log_in_are_users_of_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exposure, "lines", lambda _: PASSWD.splitlines())
+    monkeypatch.setattr("os.listdir", lambda _: [])
+    assert exposure.other_users() == ["alice", "bob"]
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert exposure.other_users() == ["bob"]
+
+
+def test_doctor_tells_of_other_users_where_the_strategy_has_servers(distrun: Distrun) -> None:
+    spec = distrun.write_spec("exit 0")
+    with Stranger(wait_here) as stranger:
+        assert stranger.report() == "here"
+        checks = json.loads(distrun("doctor", spec, "--json").stdout)["doctor"]["checks"]
+        alone = distrun("doctor", distrun.write_spec("exit 0", 1, strategy="mirrored"))
+    assert alone.returncode == 0, alone.stderr
+    notes = [check for check in checks if check["subject"] == "security"]
+    assert {check["grade"] for check in notes} == {"note"}
+    assert len([check for check in notes if "other users" in check["cause"]]) == 1
+    assert "security" not in alone.stdout, "one process has no server"
 
 
 def test_a_listed_host_is_checked_though_it_gets_no_task(

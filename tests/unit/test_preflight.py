@@ -210,6 +210,28 @@ def test_of_many_hosts_each_is_dialled_by_several_others_and_the_first_by_all(co
     assert max(callers[host] for host in found if host != "h0") <= count.bit_length()
 
 
+def notes(checks: tuple[Check, ...]) -> list[str]:
+    """What is told of the servers' security."""
+    found = [each for each in checks if each.subject is Subject.SECURITY]
+    return [cause_text(each.cause) for each in found if each.grade is Grade.NOTE]
+
+
+def exposed(name: str, users: list[str], addresses: list[str], **about: Any) -> HostAnswers:
+    inspected = probe.Inspected([FACTS], Facts({"/work": 10**9}, users, addresses))
+    return host(name, **{"inspected": inspected, **about})
+
+
+def test_other_users_and_addresses_from_which_the_servers_are_reached_are_named() -> None:
+    users = ["alice", "bob", "carol", "dan", "x" * 1000]
+    text, two = notes(judged(exposed("a", users, []), exposed("b", users[:2], [])))
+    assert text.endswith("servers: alice, bob, carol and 2 more")
+    assert two.endswith("servers: alice, bob")
+    assert notes(judged(exposed("a", users, [], ports=0))) == [], "it has only an evaluator"
+    addresses = ["10.0.0.5", "8.8.8.8", "not an address", "2001:4860:4860::8888", "fd00::1"]
+    (text,) = notes(judged(exposed("a", [], addresses)))
+    assert text.endswith("also listen on 8.8.8.8, 2001:4860:4860::8888")
+
+
 def test_a_folder_that_another_host_has_just_made_is_looked_for_again(tmp_path: Path) -> None:
     """A network disk may say for seconds that it is not there; a link leads to its own place."""
     (tmp_path / "link").symlink_to(tmp_path / "disk" / "run")

@@ -11,17 +11,22 @@ from distrun.agent.protocol import Cause, Code, Subject
 from distrun.frozen import Frozen, field
 from distrun.plan import proxy_use
 from distrun.preflight import Check, Grade
+from distrun.spec.addresses import is_loopback
 from distrun.spec.model import ProgramSpec
 from distrun.spec.tensorflow_versions import needs_tf_keras
 from distrun.spec.units import format_bytes
 
 if TYPE_CHECKING:
+    from ipaddress import IPv4Address, IPv6Address
+
     from distrun.agent.protocol.probe_messages import Dialled, Inspected, ProgramFacts, Unreachable
 
 _CLOCK_LIMIT = 1.0
 _LITTLE, _TOO_LITTLE = 100_000_000, 1_000_000
+_MOST_USERS = 3
 _LOW_SHARE = 0.5
 """Of the median of all pairs of hosts."""
+_LONGEST_NAME = 32
 THIS_MACHINE = "this machine"
 """The host of checks of the launching side."""
 UNKNOWN_VERSION = "unknown"
@@ -104,6 +109,7 @@ def judge(answers: Answers) -> tuple[Check, ...]:
         *_check_versions(facts, answers.newcomers),
         *(_check_keras(facts) if answers.program.keras == 2 else ()),
         *(_check_modules(facts, answers.newcomers) if answers.modules else ()),
+        *_check_servers(answers),
     ]
     if answers.job_disk is not None:
         checks.append(_check_disk(THIS_MACHINE, "record", answers.job_folder, answers.job_disk))
@@ -287,6 +293,34 @@ def _compare(
 def _minor_version(version: str) -> str:
     """3.11 of 3.11.4: within it, bytecode, pickles and wheels are compatible."""
     return ".".join(version.split(".")[:2])
+
+
+def _check_servers(answers: Answers) -> Iterator[Check]:
+    """Yield notes on who else can reach the servers of TensorFlow: they ask for no password."""
+    is_on_one_machine = all(map(is_loopback, answers.machines))
+    for each in answers.hosts:
+        facts = each.inspected.facts
+        if not each.ports or facts is None:
+            continue
+        causes = []
+        if users := [name[:_LONGEST_NAME] for name in facts.users]:
+            names = ", ".join(users[:_MOST_USERS])
+            causes.append(Cause(Code.SERVERS_OPEN_TO_USERS, text=names, count=len(users)))
+        found = [_parse_address(each) for each in facts.addresses]
+        open_to = [str(each) for each in found if each and (is_on_one_machine or each.is_global)]
+        if open_to:
+            causes.append(Cause(Code.SERVERS_OPEN_TO_NETWORK, addresses=tuple(open_to)))
+        for cause in causes:
+            yield Check(host=each.host, subject=Subject.SECURITY, grade=Grade.NOTE, cause=cause)
+
+
+def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
 
 
 # The network -------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ class Probe:
         script = probe_text()
         for host, programs in self._programs((*plan.tasks, *trials)).items():
             if host not in job.inspected:
-                order = probe_messages.Inspect(programs, _INSPECT_SECONDS, script)
+                order = probe_messages.Inspect(programs, _INSPECT_SECONDS, script, job.checks_all)
                 job.order(host, order)
 
     def receive(self, host: str, answer: Report) -> None:

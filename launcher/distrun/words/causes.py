@@ -526,6 +526,8 @@ _POD_LOST = """with `restart.max: 1`, the job continues in the pod that replaces
 _CHECK_PROGRAM = "check `program` in the spec; `distrun plan SPEC` shows each task's command"
 _FREE_PORT = """end what holds the port (ss -ltnp shows it), or leave ports to distrun: give counts
     instead of addresses in `cluster`"""
+_LIMIT_PORTS = """a server of TensorFlow lets whoever connects read and write your files: limit
+    `ports.range` with a firewall, see docs/security.md"""
 _NOT_THAT_HOST = """{tasks_on_hosts} would be at {addresses}, which on every other host is that host
     itself"""
 _NO_PROXY = """unset http_proxy and https_proxy for the tasks, or name the cluster's hosts in
@@ -704,6 +706,12 @@ TEXTS: dict[Code, Words] = {
     Code.PROXY_UNUSED: "{name} is not used between the hosts",
     Code.PROXY_BETWEEN_HOSTS: """{name} is set and no_proxy leaves hosts of the cluster out: gRPC
         would go there for {hosts}""",
+    Code.SERVERS_OPEN_TO_USERS: lambda c: (
+        f"other users of the host can connect to TensorFlow's servers: {c.text}"
+        + _if(c.count > 3, f" and {c.count - 3} more")
+    ),
+    Code.SERVERS_OPEN_TO_NETWORK: """machines outside the cluster can reach TensorFlow's servers,
+        unless a firewall stops them: they also listen on {addresses}""",
     Code.PREFLIGHT_FAILED: lambda c: (
         f"the preflight failed: {_at_host(c)}{_more_checks(c.count - 1)}"
     ),
@@ -1134,6 +1142,8 @@ ADVICE: dict[Code, Words] = {
         program.python or a host's `python`""",
     Code.PROXY_BETWEEN_HOSTS: """add them to no_proxy (no_grpc_proxy), or set {name} to nothing
         under program.env""",
+    Code.SERVERS_OPEN_TO_USERS: _LIMIT_PORTS,
+    Code.SERVERS_OPEN_TO_NETWORK: _LIMIT_PORTS,
     Code.TOO_FEW_SLOTS: "give the hosts more slots, or the cluster fewer tasks",
     Code.TOO_FEW_GPUS: "lower `gpus` of a role, or list the host's GPUs under `hosts`",
     Code.ADDRESS_SHARED: "give each host an `address:` of its own, by which the others reach it",

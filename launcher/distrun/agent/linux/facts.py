@@ -23,12 +23,27 @@ class Facts(Struct):
 
     disks: Dict[str, int]
     """For each folder, the bytes that are free for this user on its disk."""
+    users: Sequence[str] = ()
+    """Other people who can log in there, or have processes: names, or numbers."""
+    addresses: Sequence[str] = ()
+    """Its addresses, without loopback and link-local ones."""
 
 
-def gather(folders: Iterable[str]) -> Facts:
-    """Gather the facts. May block for long. `folders`: those that need space on a disk."""
+def gather(folders: Iterable[str], *, with_exposure: bool = False) -> Facts:
+    """Gather the facts. May block for long.
+
+    Args:
+        folders: those that need space on a disk.
+        with_exposure: whether to find users and addresses.
+    """
     free = [(folder, free_bytes(folder)) for folder in folders]
-    return Facts(disks={folder: count for folder, count in free if count is not None})
+    found = Facts(disks={folder: count for folder, count in free if count is not None})
+    if with_exposure:
+        # Imported here because only `distrun doctor` asks for it.
+        from distrun.agent.linux import exposure
+
+        found = found._replace(users=exposure.other_users(), addresses=exposure.addresses())
+    return found
 
 
 def free_bytes(folder: str) -> Optional[int]:

@@ -28,7 +28,7 @@ def inspect(order: Inspect, folder: str) -> Inspected:
     due = time.monotonic() + order.seconds
     programs = [_inspect_program(each, order.script, due) for each in order.programs]
     folders = dict.fromkeys([os.path.dirname(folder), *(each.workdir for each in order.programs)])
-    return Inspected(programs, facts.gather(folders))
+    return Inspected(programs, facts.gather(folders, with_exposure=order.with_exposure))
 
 
 def _inspect_program(wanted: Program, script: str, due: float) -> ProgramFacts:

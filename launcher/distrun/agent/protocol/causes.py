@@ -146,6 +146,8 @@ class Code(StrEnum):
     FOLDER_SHARED = "folder_shared"  # path
     PROXY_UNUSED = "proxy_unused"  # name: of the variable
     PROXY_BETWEEN_HOSTS = "proxy_between_hosts"  # name: of the variable; hosts: behind the proxy
+    SERVERS_OPEN_TO_USERS = "servers_open_to_users"  # text: names; count: how many
+    SERVERS_OPEN_TO_NETWORK = "servers_open_to_network"  # addresses: the host's
     PREFLIGHT_FAILED = "preflight_failed"  # host; within: the first failure; count: of all
 
     # Decided by the plan.
@@ -429,6 +431,7 @@ class Subject(StrEnum):
     KERAS = "keras"
     MODULES = "modules"
     PROXIES = "proxies"
+    SECURITY = "security"
 
 
 class Cause(Struct):

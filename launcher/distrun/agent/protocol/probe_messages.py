@@ -94,6 +94,8 @@ class Inspect(Order):
     seconds: float
     script: str = ""
     """A program for the interpreters: it prints their versions."""
+    with_exposure: bool = False
+    """Whether to find who else can connect to its ports: see :class:`Facts`."""
 
 
 # From agent to supervisor ------------------------------------------------------------------

@@ -63,7 +63,8 @@ _WRITTEN = "distrun.agent.written_files"
 _SAME_FILES = "distrun.agent.linux.same_files"
 """The module for hosts that may share a file system with this one."""
 _SOURCE_ONLY = (
-    *("distrun.agent.linux.holes", "distrun.agent.linux.sock_diag", "distrun.agent.linux.gpus"),
+    *("distrun.agent.linux.exposure", "distrun.agent.linux.holes"),
+    *("distrun.agent.linux.sock_diag", "distrun.agent.linux.gpus"),
     *("distrun.agent.orphans", "distrun.agent.linux.job_processes"),
     *("distrun.agent.protocol.stack_messages", "distrun.agent.tasks.stacks"),
     *("distrun.agent.tasks.profile", "distrun.agent.protocol.file_messages"),
