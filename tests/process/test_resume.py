@@ -120,7 +120,7 @@ def test_a_lost_job_is_listed_with_its_command_and_continues(distrun: Distrun) -
 
 
 def test_what_failed_before_a_restart_is_not_why_it_is_lost(distrun: Distrun) -> None:
-    fails_once = 'case $DISTRUN_TASK.$DISTRUN_ATTEMPT in worker:1.0) exit 3;; esac; exec sleep 600'
+    fails_once = "case $DISTRUN_TASK.$DISTRUN_ATTEMPT in worker:1.0) exit 3;; esac; exec sleep 600"
     job = distrun.detached(fails_once, restart={"max": 1, "backoff": "50ms"})
     wait_until(lambda: {each["attempt"] for each in distrun.status(job)["tasks"]} == {1})
     before = distrun.asked("status", job)
