@@ -364,14 +364,14 @@ class Job:
             if follow:
                 watch = stack.enter_context(contextlib.closing(SupervisorWatch(folder)))
             names = chosen_logs.planned_tasks(folder, watch)
-            chosen_logs.check_choice(names, tasks)
+            chosen_logs.check_choice([names], tasks)
             names = chosen_logs.chosen_tasks(names, tasks)
-            view = View(names, json=(JSON_VERSION, folder.job_id))
+            logs = chosen_logs.output_logs(folder, names, labelled=True)
+            view = View([each.task for each in logs], json_version=JSON_VERSION)
             if watch is None:
-                logs = chosen_logs.output_logs(folder, names)
                 blocks = merged(logs, view, last=lines, since=after)
             else:
-                blocks = chosen_logs.followed(folder, names, view, watch, last=lines, since=after)
+                blocks = chosen_logs.followed(folder, logs, view, watch, last=lines, since=after)
             for block in blocks:
                 for fields in map(json.loads, block.splitlines()):
                     yield LogLine(fields["task"], fields["line"], fields["at"])

@@ -172,7 +172,8 @@ def test_a_job_is_packed_while_it_runs_with_what_came_too_late_and_if_it_is_dama
     with opened(distrun.cwd / "bundle.tar.gz") as (folder, _):
         ((late, (part,)),) = folder.late_logs().items()
         assert late.read_bytes() == b"MY_TOKEN=[secret-2]\nsecond\n"
-        assert part.read_bytes() == b"came late, API_KEY=[secret-1]\n"
+        assert part[0] == before
+        assert part[1].read_bytes() == b"came late, API_KEY=[secret-1]\n"
         assert [event.at for event in record.read(str(folder.unsent_reports_file))] == [5e9]
 
     events = distrun.home / "jobs" / job / "events.jsonl"

@@ -1,4 +1,4 @@
-"""`logs`: parts, few newlines, `logs.max_size`; `events -n`."""
+"""`logs`: parts, several jobs, few newlines, `logs.max_size`; `events -n`."""
 
 import json
 import os
@@ -33,15 +33,18 @@ def test_parts_by_time_and_words_and_as_json(distrun: Distrun) -> None:
     assert distrun("wait", job_id).returncode == 0
 
     zoned = datetime.fromtimestamp(between, timezone.utc).astimezone().isoformat()
+    first = distrun("logs", "--until", zoned[:-6]).stdout
     second = distrun.asked("logs", "--since", zoned)
+    assert sorted(first.splitlines()) == ["worker:0 | early", "worker:1 | early"]
     assert sorted(second.splitlines()) == sorted(f"worker:{n} | {t}" for n, t in LATE)
+    assert distrun.asked("logs", "--until", "1d") == ""
     assert len(distrun.asked("logs", "--since", "1h").splitlines()) == 6
     only = distrun.asked("logs", "--grep", "^e", "-n", "1", "-t", "worker:1")
     assert only == "worker:1 | early\n"
     for line in distrun.asked("logs", "--timestamps", "-t", "worker:0").splitlines():
         at, _, text = line.partition(" ")
         assert (datetime.fromisoformat(at).timestamp() > between) == ("early" not in text)
-    for wrong in (["--since", "soon"], ["--grep", "("]):
+    for wrong in (["--until", "soon"], ["--until", "1m", "-f"], ["--grep", "("]):
         assert distrun("logs", *wrong).returncode == 2
     assert "regular expression" in distrun("logs", "--grep", "(" * 3000).stderr
 
@@ -58,6 +61,26 @@ def test_parts_by_time_and_words_and_as_json(distrun: Distrun) -> None:
     assert [each["line"] for each in objects(distrun, "-f", "-t", "worker:0")] == [
         each["line"] for each in one
     ]
+
+
+def test_several_jobs_and_all_jobs(distrun: Distrun) -> None:
+    ids = []
+    for number, name in enumerate(("one", "two")):
+        ids.append(distrun.detached(f"echo Error {number}; echo fine", name=name, workers=1))
+        distrun("wait")
+    first, second = ids
+    both = distrun.asked("logs", first, "two", "--grep", "Error").splitlines()
+    width = len(f"{first} worker:0")
+    assert both == [
+        f"{first} worker:0 | Error 0",
+        f"{second} worker:0".ljust(width) + " | Error 1",
+    ]
+    everything = distrun.asked("logs", "--all-jobs", "--grep", "Error").splitlines()
+    assert [line.split()[0] for line in everything] == ids, "merged by time"
+    assert [each["job_id"] for each in objects(distrun, "--all-jobs", "--grep", "Error")] == ids
+    assert distrun.asked("logs", first, first).startswith("worker:0 | Error 0\n")
+    for wrong in (["--all-jobs", first], ["--all-jobs", "-f"], [first, second, "-f"]):
+        distrun.told(2, "logs", *wrong)
 
 
 def test_the_last_events(distrun: Distrun) -> None:
@@ -146,7 +169,7 @@ def test_only_the_newest_output_stays_and_every_command_reads_it(distrun: Distru
     last = distrun("logs", "-n", "3")
     assert numbers(last.stdout) == [49_997, 49_998, 49_999]
     assert not last.stderr
-    assert numbers(distrun.asked("logs", "--raw")) == kept
+    assert numbers(distrun.asked("logs", "--until", "0s", "--raw")) == kept
     found = distrun("logs", "--grep", "9 of", "-t", "worker")
     assert numbers(found.stdout) == [each for each in kept if each % 10 == 9]
     assert len(dropped_in(found.stderr)) == 1

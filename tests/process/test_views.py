@@ -205,6 +205,7 @@ def test_start_up_lines_are_left_out_and_counted(terminal: OpenTerminal, distrun
     whole = distrun("launch", "--all-output", distrun.write_spec(printing(NOTICE)))
     assert f"worker:0 | {NOTICE}\n" in whole.stdout
     assert "left out" not in whole.stderr
+    assert distrun("logs").stderr.endswith("; worker:0, worker:1 printed nothing else\n")
 
 
 def test_equal_lines_are_shown_once_on_a_terminal(terminal: OpenTerminal, distrun: Distrun) -> None:

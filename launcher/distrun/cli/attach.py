@@ -44,7 +44,7 @@ def command(job: str | None, tasks: tuple[str, ...], all_output: bool) -> int:
     folder = find_job(job)
     names = folder.state().task_names
     if names:
-        check_choice(names, tasks)
+        check_choice([names], tasks)
     return _AttachedView(folder, LaunchOptions(tasks=tasks, all_output=all_output)).run()
 
 

@@ -124,7 +124,7 @@ def launch(spec: Spec, wanted: options.LaunchOptions) -> int:
     strict = wanted.strict
     print_success(spec)
     names = [f"{each.role.value}:{index}" for each in spec.roles for index in range(each.count)]
-    check_choice(names, wanted.tasks)
+    check_choice([names], wanted.tasks)
     if wanted.dry_run:
         from distrun.cli.guarded_command import run_guarded
         from distrun.cli.plan_view import show_plan

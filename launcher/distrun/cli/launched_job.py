@@ -211,7 +211,7 @@ class ShownJob(Listener):
             lost = self._follower is not None and self._follower.has_lost_output
             console.print_message(f"{text}; output since then is lost" if lost else text)
         if self._follower is not None:
-            on_dropped = DroppedOutput(self.folder)
+            on_dropped = DroppedOutput([self.folder])
             for task, size in self._follower.dropped.items():
                 on_dropped(task, size)
         from distrun.job import leftovers

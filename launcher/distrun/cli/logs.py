@@ -8,16 +8,18 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from distrun.cli import console
-from distrun.cli.job_faults import find_job
+from distrun.cli.job_faults import tell_record_fault
 from distrun.cli.options import all_output_option, job_argument, task_option
 from distrun.errors import DistrunError, UsageError
+from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes, parse_duration
-from distrun.words.formats import format_count
+from distrun.words.formats import format_count, format_names
 
 if TYPE_CHECKING:
     from distrun.job.folder import JobFolder
@@ -47,7 +49,8 @@ def moment(value: str) -> float:
 
 
 @click.command("logs")
-@job_argument()
+@job_argument(many=True)
+@click.option("--all-jobs", is_flag=True, help="Show the output of all jobs.")
 @click.option("-f", "--follow", is_flag=True, help="Follow the output until the job ends.")
 @click.option(
     "-n",
@@ -66,29 +69,36 @@ def moment(value: str) -> float:
     metavar="D",
     help="Show only the last D, e.g. 10m, or what was written since a time, e.g. 2026-01-31T12:00.",
 )
+@click.option(
+    "--until", type=moment, metavar="D", help="Show only what was written before D or a time."
+)
 @all_output_option
 @click.option("--timestamps", is_flag=True, help="Show when each line was written.")
 @click.option("--raw", is_flag=True, help="Print the bytes unchanged and without prefix.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def command(
-    job: str | None,
+    jobs: tuple[str, ...],
+    all_jobs: bool,
     follow: bool,
     tasks: tuple[str, ...],
     last: int | None,
     since: float | None,
+    until: float | None,
     **style: Any,
 ) -> int:
-    """Show the output of a job's tasks, merged by time. Default: the running job.
+    """Show the output of jobs' tasks, merged by time. Default: the running job.
 
     TensorFlow's harmless start-up lines are left out, but not with --all-output, --grep, --json or
     --raw. A message on stderr counts them.
 
-    -f ends with the job's result on stderr.
+    With several jobs, the prefix of a line begins with the job's id. -f ends with the job's result
+    on stderr.
 
     \b
       distrun logs -f
       distrun logs mnist -n 50 -t worker:1
       distrun logs mnist --grep 'loss|Error' --since 10m
+      distrun logs --all-jobs --grep Error
       distrun logs mnist -t chief --raw > chief.log
     """
     from distrun.codec import JSON_VERSION
@@ -96,40 +106,72 @@ def command(
     from distrun.job.control import SupervisorWatch
     from distrun.logs import StartupFilter, View, merged
 
-    folder = _find(job)
+    folders = _folders(jobs, all_jobs=all_jobs)
+    for folder in folders:
+        tell_record_fault(folder)
+    is_one = len(folders) == 1 and not all_jobs
+    if follow and (until is not None or not is_one):
+        what = "--until" if is_one else "several jobs"
+        raise UsageError(f"-f follows one job until it ends: it cannot be used with {what}")
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         supervised = None
         if follow:
-            supervised = stack.enter_context(contextlib.closing(SupervisorWatch(folder)))
-        planned = chosen_logs.planned_tasks(folder, supervised) or _tasks_by_files(folder)
-        chosen_logs.check_choice(planned, tasks)
-        chosen = chosen_logs.chosen_tasks(planned, tasks)
+            supervised = stack.enter_context(contextlib.closing(SupervisorWatch(folders[0])))
+        planned = {
+            folder: chosen_logs.planned_tasks(folder, supervised) or _tasks_by_files(folder)
+            for folder in folders
+        }
+        chosen = {each: chosen_logs.chosen_tasks(names, tasks) for each, names in planned.items()}
+        chosen_logs.check_choice([*planned.values()], tasks)
         as_json, all_output = style.pop("as_json"), style.pop("all_output")
+        labelled = as_json or not is_one
+        logs = [
+            log
+            for folder, names in chosen.items()
+            for log in chosen_logs.output_logs(folder, names, labelled=labelled)
+        ]
+        names = [log.task for log in logs] if labelled else planned[folders[0]]
+        colour = console.uses_colour(sys.stdout) and not as_json
+        version = JSON_VERSION if as_json else 0
         startup = None
         if not (all_output or as_json or style["raw"] or style["grep"] is not None):
-            startup = StartupFilter(folder.state().gpu_tasks)
-        colour = console.uses_colour(sys.stdout) and not as_json
-        of_json = (JSON_VERSION, folder.job_id) if as_json else None
-        view = View(planned, colour=colour, json=of_json, startup=startup, **style)
+            states = [(f"{each.job_id} " if labelled else "", each.state()) for each in chosen]
+            startup = StartupFilter(
+                [before + name for before, state in states for name in state.gpu_tasks]
+            )
+        view = View(names, colour=colour, json_version=version, startup=startup, **style)
         reading: dict[str, Any] = {
             "last": last,
             "since": since,
-            "on_dropped": DroppedOutput(folder),
+            "on_dropped": DroppedOutput(folders),
         }
         if supervised is not None:
-            _write(chosen_logs.followed(folder, chosen, view, supervised, **reading))
+            if startup is not None:
+                reading["on_silent"] = partial(_report_left_out, startup, names)
+            _write(chosen_logs.followed(folders[0], logs, view, supervised, **reading))
             is_seen = sys.stdout.isatty() and view.grep is None
-            _report_end(folder, startup, chosen if is_seen else [])
+            _report_end(folders[0], startup, chosen[folders[0]] if is_seen else [])
             return 0
-        _write(merged(chosen_logs.output_logs(folder, chosen), view, **reading))
-        if startup is not None and startup.count and last is None:
-            console.print_message(left_out_text(startup.count))
+        _write(merged(logs, view, until=until, **reading))
+        if startup is not None and startup.count and (startup.silent or last is None):
+            _report_left_out(startup, names)
     return 0
 
 
-def left_out_text(count: int) -> str:
-    """`12 start-up lines left out (see --all-output)`; empty if there are none."""
-    return f"{format_count(count, 'start-up line')} left out (see --all-output)" if count else ""
+def left_out_text(count: int, silent: Sequence[str] = ()) -> str:
+    """`12 start-up lines left out (see --all-output)`; empty if there are none.
+
+    `silent`: tasks that are named because they printed nothing else.
+    """
+    others = f"; {format_names(silent)} printed nothing else" if silent else ""
+    lines = format_count(count, "start-up line")
+    return f"{lines} left out (see --all-output){others}" if count else ""
+
+
+def _report_left_out(startup: StartupFilter, tasks: Sequence[str]) -> None:
+    silent = startup.silent
+    named = [task for task in tasks if task in silent]
+    console.print_message(left_out_text(startup.count, named))
 
 
 def _report_end(folder: JobFolder, startup: StartupFilter | None, shown: Sequence[str]) -> None:
@@ -138,7 +180,7 @@ def _report_end(folder: JobFolder, startup: StartupFilter | None, shown: Sequenc
     from distrun.job.end_report import closing_lines
     from distrun.job.job import Job
 
-    left_out = "" if startup is None else left_out_text(startup.count)
+    left_out = "" if startup is None else left_out_text(startup.count, [*startup.silent])
     try:
         state = wait_for_final_state(folder)
     except DistrunError as error:  # it was lost: its output is complete all the same
@@ -147,31 +189,44 @@ def _report_end(folder: JobFolder, startup: StartupFilter | None, shown: Sequenc
     console.print_lines(closing_lines(Job(folder, state), shown=shown, left_out=left_out))
 
 
-def _find(job: str | None) -> JobFolder:
-    """Find the job. The hint for a name that is a task's says how to show that."""
+def _folders(jobs: tuple[str, ...], *, all_jobs: bool) -> list[JobFolder]:
+    from distrun.job import queued_job
     from distrun.job.chosen_logs import chosen_tasks
     from distrun.job.folder import JobStore
 
     store = JobStore.default()
+    if jobs and all_jobs:
+        raise UsageError("name jobs or use --all-jobs, not both")
+    if all_jobs:
+        return store.folders()
     try:
-        return find_job(job)
+        found = {folder.job_id: folder for folder in map(store.find, jobs)}
     except UsageError as error:
         names = store.find(None).state().task_names if store.folders() else []
-        if job and error.hint and chosen_tasks([*names], (job,)):
-            error.hint = f"to show one task: distrun logs -t {job}"
+        named = [each for each in jobs if chosen_tasks([*names], (each,))]
+        if named and error.hint:
+            others = "".join(f"{each} " for each in jobs if each not in named)
+            error.hint = f"to show one task: distrun logs {printable(others)}-t {named[0]}"
         raise
+    folders = list(found.values()) or [store.find(None)]
+    for each in folders:
+        queued_job.refresh(each)
+    return folders
 
 
 class DroppedOutput:
-    def __init__(self, folder: JobFolder) -> None:
-        self._folder = folder
+    """Says once for each task that output was dropped before it could be shown."""
+
+    def __init__(self, folders: Iterable[JobFolder]) -> None:
+        self._folders = {folder.job_id: folder for folder in folders}
         self._said: set[str] = set()
 
     def __call__(self, task: str, size: int) -> None:
-        """Print the message; `size` is in bytes."""
+        """Print the message. The task's name may begin with the job's id; `size` is in bytes."""
         if task not in self._said:
             self._said.add(task)
-            limit = self._folder.state().log_max_size
+            job_id = task.rpartition(" ")[0] or next(iter(self._folders))
+            limit = self._folders[job_id].state().log_max_size
             why = "" if limit is None else f" (logs.max_size: {format_bytes(limit)})"
             first = f"the first {format_bytes(size)} were dropped"
             console.print_message(f"{task}: {first}{why}")

@@ -74,7 +74,7 @@ def take(
     if program == "" and not seconds:
         raise HostError("py-spy is not installed here", hint=console.install_command("py-spy"))
     names = list(folder.state().tasks)
-    check_choice(names, tasks)
+    check_choice([names], tasks)
     names = chosen_tasks(names, tasks) if tasks else []
     found = control.take_stacks(folder, program, names, native=native, seconds=seconds)
     if found is None:

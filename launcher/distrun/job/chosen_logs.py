@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from distrun.agent.protocol import INDEX_SUFFIX
 from distrun.errors import UsageError
-from distrun.logs import Follower, TaskLog, View, line_ends, merged
+from distrun.logs import Follower, JoinedLog, LatePart, TaskLog, View, line_ends, merged
 from distrun.words.formats import format_names
 
 if TYPE_CHECKING:
@@ -33,50 +32,79 @@ def chosen_tasks(names: list[str], wanted: tuple[str, ...]) -> list[str]:
     return [name for name in names if not wanted or {name, name.partition(":")[0]} & chosen]
 
 
-def check_choice(names: list[str], wanted: tuple[str, ...]) -> None:
-    """Raise UsageError if a task is wanted that the job does not have."""
+def check_choice(planned: list[list[str]], wanted: tuple[str, ...]) -> None:
+    """Raise UsageError if a task is wanted that no job has. `planned`: each job's tasks."""
+    names = list(dict.fromkeys(name for each in planned for name in each))
     for each in wanted:
         if not chosen_tasks(names, (each,)):
-            hint = f"it has: {format_names(names)}"
-            raise UsageError(f"the job has no task {each!r}", hint=hint)
+            whose, they = ("the job has", "it has")
+            if len(planned) != 1:
+                whose, they = ("the jobs have", "they have")
+            raise UsageError(f"{whose} no task {each!r}", hint=f"{they}: {format_names(names)}")
 
 
-def output_logs(folder: JobFolder, tasks: Iterable[str]) -> list[TaskLog]:
-    """The logs of these tasks, each after the files with output that arrived late.
-
-    Such a file has an index, as each log has one: merged by time, its lines are in their place.
-    """
+def joined_logs(folder: JobFolder, logs: Iterable[TaskLog]) -> list[TaskLog]:
+    """Return a job's logs with the output that arrived late, from hosts that had been lost."""
     late = folder.late_logs()
-    logs = []
-    for task in tasks:
-        log = folder.log_of(task)
-        paths = [*late.get(log, ()), log]
-        logs += [TaskLog(task, str(each), str(each.with_suffix(INDEX_SUFFIX))) for each in paths]
-    return logs
+    joined: list[TaskLog] = []
+    for log in logs:
+        parts = []
+        for offset, path, index in late.get(folder.log_of(log.task.rpartition(" ")[2]), ()):
+            part = TaskLog(log.task, str(path), str(index))
+            parts.append(LatePart(offset, part, part.extent().size))
+        joined.append(JoinedLog(log.task, log.path, log.index_path, tuple(parts)) if parts else log)
+    return joined
+
+
+def output_logs(folder: JobFolder, tasks: Iterable[str], *, labelled: bool) -> list[TaskLog]:
+    """The whole logs of these tasks. `labelled`: with the job's id before each task's name."""
+    return joined_logs(folder, (TaskLog.of(folder, task, labelled=labelled) for task in tasks))
 
 
 def followed(
     folder: JobFolder,
-    tasks: Sequence[str],
+    logs: list[TaskLog],
     view: View,
     supervised: SupervisorWatch,
     *,
     last: int | None,
     since: float | None,
     on_dropped: Callable[[str, int], None] | None = None,
+    on_silent: Callable[[], None] = lambda: None,
 ) -> Iterator[bytes]:
     """The output until now, and what follows until the job ends. What arrives late is last.
 
-    `on_dropped` is called with a task and the bytes of its output that can no longer be shown.
+    `on_dropped` is called with a task and the bytes of its output that can no longer be shown;
+    `on_silent` once a task has printed nothing but start-up lines.
     """
-    logs = output_logs(folder, tasks)
-    ends, polls = line_ends(logs), supervised.polls
-    with contextlib.closing(Follower(logs, view, starts=ends, polls=polls)) as follower:
+    ends = line_ends(logs)
+    shown = {part.log.path: part.size for log in logs for part in _parts(log)}
+    own = [log.own if isinstance(log, JoinedLog) else log for log in logs]
+    starts = [
+        log.own_offset(end) if isinstance(log, JoinedLog) else end
+        for log, end in zip(logs, ends, strict=True)
+    ]
+    startup = view.startup
+
+    def has_ended() -> bool:
+        nonlocal startup
+        if startup is not None and startup.silent:
+            startup = None
+            on_silent()
+        return supervised.has_ended()
+
+    polls = supervised.polls
+    with contextlib.closing(Follower(own, view, starts=starts, polls=polls)) as follower:
         yield from merged(logs, view, last=last, since=since, ends=ends, on_dropped=on_dropped)
-        yield from follower.until(supervised.has_ended, supervised.descriptor)
+        yield from follower.until(has_ended, supervised.descriptor)
         if on_dropped is not None:
             for task, size in follower.dropped.items():
                 on_dropped(task, size)
-    late = [log for log in output_logs(folder, tasks) if log not in logs]
-    with contextlib.closing(Follower(late, view)) as follower:
+    late = [part.log for log in joined_logs(folder, own) for part in _parts(log)]
+    starts = [shown.get(log.path, 0) for log in late]
+    with contextlib.closing(Follower(late, view, starts=starts)) as follower:
         yield from follower.finish()
+
+
+def _parts(log: TaskLog) -> Sequence[LatePart]:
+    return log.parts if isinstance(log, JoinedLog) else ()

@@ -225,14 +225,18 @@ class JobFolder:
     def index_of(self, task: str) -> Path:
         return self.log_of(task).with_suffix(INDEX_SUFFIX)
 
-    def late_logs(self) -> dict[Path, list[Path]]:
-        """Return the files with output that arrived late, by the task's log, in its order."""
+    def late_logs(self) -> dict[Path, list[tuple[int, Path, Path]]]:
+        """Return the files with output that arrived late, and their indexes, by the task's log.
+
+        The numbers are the offsets in that log where they belong, in ascending order.
+        """
         files = self.logs.glob(f"*{LATE_SUFFIX}")
         matches = ((file, _LATE_NAME.fullmatch(file.name)) for file in files)
         found = [(int(m[2]), int(m[3]), m[1], file) for file, m in matches if m is not None]
-        late: dict[Path, list[Path]] = {}
-        for _, _, stem, file in sorted(found):
-            late.setdefault(self.logs / f"{stem}.log", []).append(file)
+        late: dict[Path, list[tuple[int, Path, Path]]] = {}
+        for offset, _, stem, file in sorted(found):
+            parts = late.setdefault(self.logs / f"{stem}.log", [])
+            parts.append((offset, file, file.with_suffix(INDEX_SUFFIX)))
         return late
 
     def state(self) -> lifecycle.JobState:

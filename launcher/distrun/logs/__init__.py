@@ -8,11 +8,13 @@ from distrun.logs.follower import Follower
 from distrun.logs.merge import merged
 from distrun.logs.startup_lines import StartupFilter
 from distrun.logs.tail import line_ends
-from distrun.logs.task_log import TaskLog
+from distrun.logs.task_log import JoinedLog, LatePart, TaskLog
 from distrun.logs.view import View
 
 __all__ = [
     "Follower",
+    "JoinedLog",
+    "LatePart",
     "StartupFilter",
     "TaskLog",
     "View",

@@ -26,6 +26,7 @@ def merged(
     view: View,
     *,
     since: float | None = None,
+    until: float | None = None,
     last: int | None = None,
     ends: Sequence[int] | None = None,
     on_dropped: Callable[[str, int], None] | None = None,
@@ -38,6 +39,7 @@ def merged(
         logs: the logs to show.
         view: how to show them.
         since: leave out what was written before this Unix time.
+        until: leave out what was written at or after this Unix time.
         last: show only the last so many lines. The logs are read from their ends.
         ends: the offset at which to stop in each log. Default: its current end, which also ends
             its last line. With :func:`line_ends`, a Follower that starts at the same offsets
@@ -47,6 +49,8 @@ def merged(
     """
     if ends is None:
         ends = [log.extent().size for log in logs]
+    if until is not None:
+        ends = [min(end, _line_since(log, until)) for log, end in zip(logs, ends, strict=True)]
     verbatim = view.verbatim and len(logs) == 1
     sections = [
         _Section(log, view, order, ends[order], since, last, verbatim=verbatim)

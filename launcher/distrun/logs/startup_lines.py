@@ -195,7 +195,14 @@ class StartupFilter:
     def __init__(self, gpu_tasks: Container[str] = ()) -> None:
         self.count = 0
         """The lines that were left out."""
+        self._has_shown: dict[str, bool] = {}
+        """The tasks that have printed anything, and whether any of it was shown."""
         self._gpu_tasks = gpu_tasks
+
+    @property
+    def silent(self) -> set[str]:
+        """The tasks that have printed nothing but such lines."""
+        return {task for task, has_shown in self._has_shown.items() if not has_shown}
 
     def select(self, task: str, block: bytes, *, counted: bool = False) -> bytes:
         """A block of whole lines without these lines. `counted`: what is left out is counted."""
@@ -203,9 +210,16 @@ class StartupFilter:
         if any(byte in block for byte in _NEEDED):
             left, count = _pattern(task in self._gpu_tasks).subn(b"", b"\n" + block)
             shown = left[1:] if count else block
-        if counted and shown is not block:  # to count lines takes as long as to show them
-            self.count += block.count(b"\n") - shown.count(b"\n")
+        if counted:
+            self.count_left_out(task, block, shown)
         return shown
+
+    def count_left_out(self, task: str, block: bytes, shown: bytes) -> None:
+        """Note how many lines of a block are left out of what is shown of it."""
+        if block:
+            if shown is not block:  # to count lines would take as long as to show them
+                self.count += block.count(b"\n") - shown.count(b"\n")
+            self._has_shown[task] = self._has_shown.get(task, False) or bool(shown)
 
 
 @cache

@@ -41,8 +41,10 @@ class TaskLog(Frozen):
     index_path: str
 
     @classmethod
-    def of(cls, folder: JobFolder, task: str) -> TaskLog:
-        return cls(task, str(folder.log_of(task)), str(folder.index_of(task)))
+    def of(cls, folder: JobFolder, task: str, *, labelled: bool = False) -> TaskLog:
+        """The log of a job's task. `labelled`: with the job's id before the task's name."""
+        name = f"{folder.job_id} {task}" if labelled else task
+        return cls(name, str(folder.log_of(task)), str(folder.index_of(task)))
 
     def extent(self) -> Extent:
         try:
@@ -135,6 +137,97 @@ class TaskLog(Frozen):
         block = _read_at(self.index_path, number * INDEX_RECORD.size, INDEX_RECORD.size)
         when, offset = INDEX_RECORD.unpack(block.ljust(INDEX_RECORD.size, b"\0"))
         return when, offset
+
+
+class LatePart(NamedTuple):
+    """Output that arrived after later output had been written to its task's log.
+
+    It belongs at `offset` there. `size`: how many bytes of it to show; it may still grow.
+    """
+
+    offset: int
+    log: TaskLog
+    size: int
+
+
+class JoinedLog(TaskLog):
+    """A task's log with its late parts, in ascending order. Offsets are those in the whole."""
+
+    parts: tuple[LatePart, ...]
+
+    @property
+    def own(self) -> TaskLog:
+        """The log without the parts."""
+        return TaskLog(self.task, self.path, self.index_path)
+
+    def own_offset(self, offset: int) -> int:
+        """Return the offset in the log itself, after all parts."""
+        return max(self.parts[-1].offset, offset - sum(part.size for part in self.parts))
+
+    def extent(self) -> Extent:
+        return Extent(self._sections()[-1].end, self.own.extent().written)
+
+    def read(self, offset: int, size: int) -> bytes:
+        blocks = []
+        for section in self._sections():
+            if section.start <= offset < section.end and size > 0:
+                wanted = min(size, section.end - offset)
+                block = section.log.read(offset - section.shift, wanted)
+                blocks.append(block)
+                offset, size = offset + wanted, size - wanted
+                if len(block) < wanted:
+                    break
+        return b"".join(blocks)
+
+    def start(self) -> int:
+        """The offset of the first whole line after everything that was dropped."""
+        kept = [(each, each.log.start() + each.shift) for each in self._sections()]
+        dropped = [min(start, each.end) for each, start in kept if start > each.start]
+        return max(dropped, default=0)
+
+    def read_kept(self, offset: int, size: int) -> tuple[int, bytes]:
+        for section in self._sections():
+            if section.start <= offset < section.end:
+                at, block = section.log.read_kept(offset - section.shift, size)
+                offset = min(at + section.shift, section.end)
+                if offset < section.end:
+                    return offset, block[: section.end - offset]
+        return offset, b""
+
+    def written_since(self, when: float) -> int:
+        for section in self._sections():
+            offset = section.log.written_since(when) + section.shift
+            if offset < section.end:
+                return max(offset, section.start)
+        return self.extent().size
+
+    def spans(self, start: int, end: int) -> Iterator[tuple[float, int]]:
+        for section in self._sections():
+            first, last = max(start, section.start), min(end, section.end)
+            if first < last:
+                for written, at in section.log.spans(first - section.shift, last - section.shift):
+                    yield written, at + section.shift
+
+    def _sections(self) -> list[_Section]:
+        own = self.own
+        size, done, at = own.extent().size, 0, 0
+        sections = []
+        for part in self.parts:
+            length = max(0, min(part.offset, size) - done)
+            sections.append(_Section(own, at, at + length, at - done))
+            done, at = done + length, at + length
+            sections.append(_Section(part.log, at, at + part.size, at))
+            at += part.size
+        return [*sections, _Section(own, at, at + size - done, at - done)]
+
+
+class _Section(NamedTuple):
+    """A part of a whole log: its offsets there, less `shift`, are the offsets in `log`."""
+
+    log: TaskLog
+    start: int
+    end: int
+    shift: int
 
 
 class OpenLog:

@@ -73,7 +73,8 @@ class View(Frozen):
         grep: show only lines that match. Escapes are removed first, unless `raw`; the prefix is
             never searched.
         startup: leaves out TensorFlow's start-up lines; None: they are shown.
-        json: print each line as a JSON object with this version, and this id of the job.
+        json_version: if not 0, print each line as a JSON object with this version. The tasks'
+            names begin with their jobs' ids then.
     """
 
     tasks: Sequence[str]
@@ -82,7 +83,7 @@ class View(Frozen):
     raw: bool = False
     bare: bool = False
     grep: re.Pattern[bytes] | None = None
-    json: tuple[int, str] | None = None
+    json_version: int = 0
     startup: StartupFilter | None = None
 
     @property
@@ -92,7 +93,8 @@ class View(Frozen):
 
     @property
     def is_timed(self) -> bool:
-        return self.timestamps or self.json is not None
+        """Whether the lines show when they were written."""
+        return self.timestamps or self.json_version > 0
 
     @cached_property
     def _width(self) -> int:
@@ -148,6 +150,8 @@ class Formatter:
         if (view.raw or _sanitized(block, colour=view.colour) is block) and (
             view.startup is None or view.startup.select(self._task, block) is block
         ):
+            if view.startup is not None and self._counts:
+                view.startup.count_left_out(self._task, block, block)
             if view.grep is None:
                 for number, end in enumerate(ends):
                     yield number, block[start:end]
@@ -165,8 +169,8 @@ class Formatter:
 
     def prefixed(self, block: bytes, written: float) -> bytes:
         """`block` with the prefix before each line; `written` is its Unix time."""
-        if self._view.json is not None:
-            return self._as_json(block, written, *self._view.json)
+        if self._view.json_version:
+            return self._as_json(block, written)
         prefix = self._prefix
         if self._view.timestamps:
             prefix = self._timestamp(written) + prefix
@@ -177,8 +181,10 @@ class Formatter:
         every = block.replace(b"\n", b"\n" + prefix)
         return b"".join((prefix, memoryview(every)[: -len(prefix)]))
 
-    def _as_json(self, block: bytes, written: float, version: int, job_id: str) -> bytes:
-        about = {"version": version, "job_id": job_id, "task": self._task, "at": round(written, 3)}
+    def _as_json(self, block: bytes, written: float) -> bytes:
+        job_id, _, task = self._task.rpartition(" ")
+        about = {"version": self._view.json_version, "job_id": job_id, "task": task}
+        about["at"] = round(written, 3)
         lines = (line.decode("utf-8", "replace") for line in block.split(b"\n")[:-1])
         return "".join(f"{json.dumps({**about, 'line': line})}\n" for line in lines).encode()
 

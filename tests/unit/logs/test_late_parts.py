@@ -1,18 +1,21 @@
-"""Parts of logs that arrived late, or from several hosts, are shown in the order of writing."""
+"""A log with parts that arrived late, or from several hosts, reads as if it was written here."""
 
+import itertools
 import random
 import struct
-from bisect import bisect
 from pathlib import Path
 
 import pytest
 
+from distrun.agent.linux import syscalls
 from distrun.agent.protocol import LogData
-from distrun.job.chosen_logs import output_logs
+from distrun.job.chosen_logs import joined_logs
 from distrun.job.folder import JobFolder, late_log_name, task_of_log
-from distrun.logs import TaskLog, View, merged
+from distrun.logs import JoinedLog, LatePart, TaskLog, View, merged
 from distrun.supervisor.hosts.log_mirror import LogMirror
-from harness.logs import T0, append
+from harness.logs import T0, Job, append
+
+WHOLE = "".join(f"line {number}\n" for number in range(60)).encode()
 
 
 @pytest.fixture
@@ -21,25 +24,78 @@ def folder(tmp_path: Path) -> JobFolder:
     return JobFolder(tmp_path)
 
 
+def split(folder: JobFolder, cuts: list[int]) -> JoinedLog:
+    """WHOLE, written in seconds 0 to 59, without what lies between each pair of cuts, in parts."""
+    own = Job(folder.logs, ("worker:0",)).logs[0]
+    logs = [own] * len(WHOLE)
+    missing = 0
+    for number, (first, last) in enumerate(zip(cuts[::2], cuts[1::2], strict=True)):
+        path = folder.logs / late_log_name("worker-0.log", first - missing, 1000 + number)
+        part = TaskLog("worker:0", str(path), str(path.with_suffix(".idx")))
+        logs[first:last] = [part] * (last - first)
+        missing += last - first
+    at = 0
+    for second, line in enumerate(WHOLE.splitlines(keepends=True)):
+        found = zip(line, logs[at : at + len(line)], strict=True)
+        for _, group in itertools.groupby(found, lambda byte: byte[1].path):
+            text, (log, *_) = zip(*group, strict=True)
+            append(log, bytes(text), second)
+        at += len(line)
+    assert own.extent().size == len(WHOLE) - missing
+    parts = []
+    for offset, path, index in folder.late_logs()[folder.log_of("worker:0")]:
+        part = TaskLog("worker:0", str(path), str(index))
+        parts.append(LatePart(offset, part, part.extent().size))
+    return JoinedLog(own.task, own.path, own.index_path, tuple(parts))
+
+
 @pytest.mark.parametrize("seed", range(10))
-def test_lines_that_arrived_late_are_shown_in_the_order_of_writing(
-    seed: int, folder: JobFolder
-) -> None:
-    """A line a second; what lies between each pair of cuts is in a file of its own."""
+def test_all_ways_to_read_show_the_whole(seed: int, folder: JobFolder) -> None:
     draw = random.Random(seed)
-    lines = [b"line %d\n" % number for number in range(60)]
-    cuts = sorted(draw.sample(range(1, 60), draw.choice((2, 4, 6))))
-    own = TaskLog.of(folder, "worker:0")
-    for second, line in enumerate(lines):
-        part, is_late = divmod(bisect(cuts, second), 2)
-        path = folder.logs / late_log_name("worker-0.log", 10 * part, 1000 + part)
-        late = TaskLog("worker:0", str(path), str(path.with_suffix(".idx")))
-        append(late if is_late else own, line, second)
-    logs, view = output_logs(folder, ["worker:0"]), View(["worker:0"], raw=True)
-    assert len(logs) == 1 + len(cuts) // 2
-    assert b"".join(merged(logs, view)) == b"".join(lines)
-    assert b"".join(merged(logs, view, last=7)) == b"".join(lines[-7:])
-    assert b"".join(merged(logs, view, since=T0 + 31)) == b"".join(lines[31:])
+    cuts = sorted(draw.sample(range(1, len(WHOLE)), draw.choice((2, 4, 6))))
+    log = split(folder, cuts)
+    view = View(("worker:0",), raw=True)
+    lines = WHOLE.splitlines(keepends=True)
+    assert log.extent().size == len(WHOLE)
+    assert b"".join(merged([log], view)) == WHOLE
+    assert b"".join(merged([log], view, last=7)) == b"".join(lines[-7:])
+    for _ in range(20):
+        offset, size = draw.randrange(len(WHOLE)), draw.randrange(200)
+        assert log.read(offset, size) == WHOLE[offset : offset + size]
+        second = draw.randrange(60)
+        since = b"".join(merged([log], view, since=T0 + second))
+        assert since == b"".join(lines[second:])
+        until = b"".join(merged([log], view, until=T0 + second))
+        assert until == b"".join(lines[:second])
+    last = log.parts[-1].offset
+    assert log.own.read(log.own_offset(len(WHOLE)), 1) == b""
+    assert log.own_offset(0) == last
+
+
+@pytest.mark.parametrize(
+    ("dropped", "dropped_of_part", "first"),
+    [(0, 0, 0), (8192, 0, 820), (20480, 0, 3049), (0, 8192, 1820), (8192, 4096, 1410)],
+)
+def test_what_precedes_dropped_output_is_dropped_too(
+    dropped: int, dropped_of_part: int, first: int, folder: JobFolder
+) -> None:
+    """Of lines of 10 bytes, 1000 are in the log before the part, 1000 in it, 4000 after it."""
+    lines = [b"%09d\n" % number for number in range(6000)]
+    own = folder.log_of("worker:0")
+    part = folder.logs / late_log_name(own.name, 10000, 5)
+    for path, text, hole in (
+        (own, lines[:1000] + lines[2000:], dropped),
+        (part, lines[1000:2000], dropped_of_part),
+    ):
+        path.write_bytes(b"".join(text))
+        with path.open("r+b") as file:
+            if hole:
+                syscalls.punch_start(file.fileno(), hole)
+    late = LatePart(10000, TaskLog("worker:0", str(part), ""), 10000)
+    log = JoinedLog("worker:0", str(own), "", (late,))
+    view = View(("worker:0",), raw=True)
+    assert b"".join(merged([log], view)) == b"".join(lines[first:])
+    assert b"".join(merged([log], view, last=6000)) == b"".join(lines[first:])
 
 
 def test_other_files_are_no_parts(folder: JobFolder) -> None:
@@ -50,8 +106,7 @@ def test_other_files_are_no_parts(folder: JobFolder) -> None:
         (folder.logs / late_log_name("worker-1.log", offset, 5)).touch()
     found = folder.late_logs()
     assert list(found) == [folder.log_of("worker:1")]
-    names = [file.name for file in found[folder.log_of("worker:1")]]
-    assert names == [late_log_name("worker-1.log", offset, 5) for offset in (20, 900, 1000)]
+    assert [offset for offset, _, _ in found[folder.log_of("worker:1")]] == [20, 900, 1000]
     assert task_of_log("my-role-12.log") == "my-role:12"
 
 
@@ -84,7 +139,8 @@ class Sender:
 
 
 def shown(folder: Path, *, since: float | None = None) -> list[bytes]:
-    logs = output_logs(JobFolder(folder), ["worker:0"])
+    job = JobFolder(folder)
+    logs = joined_logs(job, [TaskLog("worker:0", str(job.logs / LOG), str(job.logs / INDEX))])
     return b"".join(merged(logs, View(["worker:0"], raw=True), since=since)).splitlines()
 
 
@@ -101,7 +157,6 @@ def test_output_of_a_task_that_moves_and_returns_stands_in_its_order(
     here.print(b"one", 100.0)
     here.send(keep)
     first.set_aside(LOG, 110.0)
-    JobFolder(tmp_path).end_line("worker:0")  # as a new plan does
     second.add(LOG)
     there.print(b"two", 200.0)
     there.send()
@@ -111,8 +166,8 @@ def test_output_of_a_task_that_moves_and_returns_stands_in_its_order(
     first.add(LOG)
     here.print(b"three", 300.0)
     here.send()
-    torn = [b"o"] if keep else []  # it had no time yet when the next host continued
-    assert shown(tmp_path) == [b"ne" if keep else b"one", *torn, b"two", b"three"]
+    assert shown(tmp_path) == [b"one", b"two", b"three"]
+    torn = [b"one"] if keep else []  # its start had no time yet when the next host continued
     assert shown(tmp_path, since=150.0) == [*torn, b"two", b"three"]
     assert shown(tmp_path, since=250.0) == [b"three"]
 

@@ -273,4 +273,6 @@ def test_what_is_left_out_is_counted() -> None:
     for task, text in (("worker:0", MODULES), ("worker:1", "x\n" + MODULES), ("ps:0", "")):
         startup.select(task, text.encode(), counted=True)
     startup.select("worker:2", MODULES.encode())
-    assert startup.count == 2
+    assert (startup.count, startup.silent) == (2, {"worker:0"})
+    startup.select("worker:0", b"y\n", counted=True)
+    assert startup.silent == set()
