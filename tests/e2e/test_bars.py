@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from distrun.job.printed_progress import PrintedProgress
-from distrun.spec.tensorflow_versions import KERAS_2, KERAS_2_WITHOUT_TENSORFLOW
-from distrun.verdict.old_names import TENSORFLOW_1
+from distrun.spec.tensorflow_versions import KERAS_2, KERAS_2_WITHOUT_TENSORFLOW, TENSORFLOW_1
 from harness.preloaded import PreloadedPython
 from harness.requirements import skip
 from harness.training import DEADLINE, RunPython, environment
@@ -68,39 +67,26 @@ def find(start, path):
     return True
 
 asked = json.loads(sys.argv[1])
-modules = {"tf": tf, "tf.keras": tf.keras, "keras": keras}
+modules = {"tf": tf, "v1": tf.compat.v1, "tf.keras": tf.keras, "keras": keras}
 model, metric = keras.Sequential([]), keras.metrics.Mean()
 modules["Model()"], modules["metrics.*()"] = model, metric
 print(json.dumps([find(modules[start], path) for start, path in asked]))
 """
 
 
-def test_names_of_keras_2_are_gone(run_python: RunPython, tmp_path: Path) -> None:
-    gone = [("keras", key) for key in KERAS_2_WITHOUT_TENSORFLOW]
+def test_names_are_where_the_tables_say(run_python: RunPython, tmp_path: Path) -> None:
+    of_1 = [f"{module}.{name}" for module, each in TENSORFLOW_1.items() for name in each]
+    of_keras_2 = [("keras", key) for key in KERAS_2_WITHOUT_TENSORFLOW]
     for key, removed in KERAS_2.items():
         is_told_otherwise = removed.keywords or key.endswith("AUTO") or "legacy" in key
         if not is_told_otherwise and not key.startswith("optimizers.*()"):
             owner, call, method = key.partition("().")
-            gone.append((f"{owner}()", method) if call else ("tf.keras", key))
-    assert len(gone) > 25
-    found = json.loads(run_python("-c", CODE, json.dumps(gone), cwd=tmp_path))
-    assert [name for name, there in zip(gone, found, strict=True) if there] == []
-
-
-OLD = """import json
-import tensorflow as tf
-found = []
-for module in ("", "data", "losses", "metrics", "nn", "train", "summary", "saved_model"):
-    new, old = (getattr(each, module) if module else each for each in (tf, tf.compat.v1))
-    for name in {*dir(old)} - {*dir(new)}:
-        if not name.startswith("_"):
-            found.append(".".join(filter(None, ("tensorflow", module, name))))
-print(json.dumps(found))
-"""
-
-
-def test_names_of_tensorflow_1_are_known(run_python: RunPython, tmp_path: Path) -> None:
-    names = json.loads(run_python("-c", OLD, cwd=tmp_path))
-    unknown = [each for each in names if not TENSORFLOW_1.match(each)]
-    assert len(names) > 500
-    assert len(unknown) < 0.1 * len(names), unknown
+            of_keras_2.append((f"{owner}()", method) if call else ("tf.keras", key))
+    gone, kept = [*(("tf", name) for name in of_1), *of_keras_2], [("v1", name) for name in of_1]
+    assert len(of_1) > 500
+    assert len(of_keras_2) > 25
+    found = json.loads(run_python("-c", CODE, json.dumps([*gone, *kept]), cwd=tmp_path))
+    wrong = [
+        name for name, there in zip([*gone, *kept], found, strict=True) if there != (name in kept)
+    ]
+    assert wrong == []

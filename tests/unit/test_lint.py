@@ -106,6 +106,8 @@ BAD = [
     (MWM, "def main():\n  print(1)\nif __name__ == 'main':\n  main()", "3:4", "nothing of this runs"),
     (MWM, "import os\ndef main():\n  print(1)\nif __name__ == '__main__':\n  main", "2:1",
      "defines main() and calls nothing"),
+    (MWM, TF + "def main(r):\n  tf.config.experimental_connect_to_cluster(r)\nmain(1)", "3:3",
+     "waits here for servers"),
     # Keras 2
     (MWM, TF + "m = tf.keras.metrics.Mean()\nfor _ in range(2): m.reset_states()", "3:20",
      "reset_states() of metrics.Mean"),

@@ -38,6 +38,7 @@ _STRATEGY = re.compile(
 COLLECTIVE = "MultiWorkerMirroredStrategy"
 _VARIABLE = "TF_CONFIG"
 _SETS = re.compile(r"os\.(environ(\[\]|\.(pop|update|__setitem__)\(\))|(put|unset)env\(\))")
+_CONNECTS = ".experimental_connect_to_cluster()"
 
 
 def another_strategy(program: Program, spec: Spec) -> Iterator[Problem]:
@@ -127,6 +128,16 @@ def _sets_variable(use: Use) -> bool:
         return "update" not in use.module.words
     is_set = _SETS.fullmatch(use.name) is not None
     return is_set and ast.unparse(use.node).count(_VARIABLE) == 1
+
+
+def early_connection(program: Program, spec: Spec) -> Iterator[Problem]:
+    """Members of a group start their servers with the strategy: one that connects first waits."""
+    row = STRATEGIES[spec.strategy]
+    uses = program.certain if row.tf_config and Role.PS not in row.roles else []
+    use = next((each for each in uses if each.name.endswith(_CONNECTS)), None)
+    if use is not None:
+        message = "each task waits here for servers that only the strategy starts"
+        yield use.mark.problem(message, "remove this line: the strategy connects by itself")
 
 
 def tf_config_line(program: Program) -> tuple[str, bool]:
@@ -372,8 +383,8 @@ Rule: TypeAlias = "Callable[[Program, Spec], Iterator[Problem]]"
 PROGRAM_RULES: tuple[Rule, ...] = (keras_2, missing_module, no_start)
 """Rules that hold for every program, whatever its role."""
 RULES: tuple[Rule, ...] = (
-    *(another_strategy, late_strategy, another_resolver, own_cluster, servers),
-    *(unsaid_independence, own_port, *PROGRAM_RULES),
+    *(another_strategy, late_strategy, another_resolver, own_cluster, early_connection),
+    *(servers, unsaid_independence, own_port, *PROGRAM_RULES),
 )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from distrun.spec import tensorflow_versions as removed
+
 _MISSING = (
     re.compile(r"module '(?P<module>[\w.]+)' has no attribute '(?P<name>\w+)'"),
     re.compile(r"cannot import name '(?P<name>\w+)' from '(?P<module>[\w.]+)'"),
@@ -23,57 +25,12 @@ def missing_name(line: str) -> str:
     return f"{module}.{match['name']}"
 
 
-def _names(of: dict[str, str]) -> re.Pattern[str]:
-    """A pattern of the names in modules of `tensorflow`; `*` in a name is any letters."""
-    dotted = (f"{module}.{name}" for module, names in of.items() for name in names.split())
-    each = (re.escape(name.removeprefix(".")).replace(r"\*", r"\w*") for name in dotted)
-    return re.compile(rf"tensorflow\.(?:{'|'.join(each)})(?!\w)")
-
-
-TENSORFLOW_1 = _names({
-    "": """*Accumulator* *Queue* *Reader* *Session* *VERSION* AUTO_REUSE ConfigProto Dimension Event
-        Fixed* GPUOptions Graph* MetaGraphDef NoGradient NodeDef NotDifferentiable OpError
-        OptimizerOptions Print Run* Sparse* Summary* TensorInfo Var* *_initializer *_partitioner
-        *_variables *scatter_* *segment_* *fft* accumulate_n add_* angle app arg_* assert_* assign*
-        batch_* bincount ceil check_numerics cholesky* clip_by_average_norm colocate_with
-        confusion_matrix conj container contrib control_flow* convert_to_tensor_or_* count_*
-        create_* cross cumprod decode_* delete_* depth_to_space dequantize deserialize_* diag*
-        digamma dimension_* disable_* distributions div* enable_* encode_* erf* estimator examples
-        expm1 extract_image_patches fake_quant_* flags floor* get_* gfile global_* igamma* imag
-        initialize_* invert_permutation is_* layers lbeta lgamma lin_space log* make_template manip
-        matching_files matrix_* mixed_precision mod multinomial op_scope parse_* placeholder*
-        polygamma py_func python_io qr quantize* random_* read_file real reciprocal reduce_join
-        regex_replace reset_default_graph resource_* rint rsqrt self_adjoint_* serialize_*
-        set_random_seed setdiff1d space_to_depth sparse_* spectral squared_difference string_*
-        substr svd to_* trace truncated_normal variable_* verify_* where_v2 wrap_function write_file
-        zeta""",
-    "data": "get_output_* make_*_iterator",
-    "debugging": "is_*",
-    "feature_column": "input_layer linear_model",
-    "graph_util": "convert_* extract_*",
-    "image": "extract_image_patches resize_* transpose_image",
-    "initializers": "*variables tables_initializer uniform_unit_scaling",
-    "io": "*Queue* TFRecordCompressionType tf_record_iterator",
-    "losses": "*_difference *_distance *_entropy *_error *_loss *_losses",
-    "metrics": """accuracy auc average_* false_* mean* percentage_below precision* recall* root_*
-        sensitivity_* sparse_* specificity_* true_*""",
-    "nn": """*_backprop_* *_candidate_sampler *_native *_rnn *_v2 fused_batch_norm quantized_*
-        relu_layer rnn_cell xw_plus_b""",
-    "random": "get_seed multinomial set_random_seed",
-    "saved_model": """*_utils *uilder *constants *_signature_def build_* loader main_op* simple_save
-        utils""",
-    "sets": "set_*",
-    "sparse": "matmul merge placeholder",
-    "summary": "Event FileWriter* Summary* initialize merge* tensor_summary",
-    "train": """*Hook *Optimizer* *Queue* *Reader *Session* *batch* *checkpoint* *constant* *_decay*
-        *_producer *global_step* *meta_graph *queue_runner* NanLoss* Saver* Scaffold Server
-        Supervisor basic_train_loop init_from_checkpoint limit_epochs match_* replica_device_setter
-        summary_iterator warm_start write_graph""",
-})  # fmt: skip
-"""Names of TensorFlow 1, and families of them, that `tensorflow` lacks.
-
-Source: what tf.compat.v1 of TensorFlow 2.21 has, and contrib, estimator and examples.
-"""
+_TOP_LEVEL = removed.TENSORFLOW_1[""] | removed.GONE | {"estimator"}
+TENSORFLOW_1 = frozenset(
+    ".".join(filter(None, ("tensorflow", module, name)))
+    for module, names in {**removed.TENSORFLOW_1, "": _TOP_LEVEL}.items()
+    for name in names
+)
 SUCCESSORS = {
     "experimental_run_v2": "strategy.run",
     "experimental_make_numpy_dataset": "tf.data.Dataset.from_tensor_slices",
@@ -115,19 +72,31 @@ _LOSSES = (
     "kl_divergence log_cosh mean_absolute_error mean_absolute_percentage_error mean_squared_error "
     "mean_squared_logarithmic_error"
 )
-KERAS_2 = _names({
-    "keras": "dtensor estimator experimental",
-    "keras.applications": "regnet resnet_rs",
-    "keras.backend": """*learning_phase* experimental function in_*_phase local_conv*
-        manual_variable_initialization normalize_batch_in_training placeholder print_tensor
-        random_binomial reset_uids""",
-    "keras.callbacks": "BaseLogger experimental",
-    "keras.constraints": "RadialConstraint radial_constraint",
-    "keras.layers": "AbstractRNNCell DenseFeatures LocallyConnected* experimental",
-    "keras.losses": _LOSSES,
-    "keras.metrics": f"MeanRelativeError MeanTensor experimental {_LOSSES}",
-    "keras.models": "experimental model_from_config",
-    "keras.optimizers": "experimental",
-    "keras.utils": "*Enqueuer SidecarEvaluator experimental warmstart_embedding_matrix",
-})  # fmt: skip
+KERAS_2 = frozenset(
+    f"tensorflow.keras.{module}{name}"
+    for module, names in {
+        "": "estimator experimental dtensor",
+        "applications.": "regnet resnet_rs",
+        "backend.": (
+            "experimental function in_test_phase in_train_phase learning_phase "
+            "learning_phase_scope local_conv1d local_conv2d manual_variable_initialization "
+            "normalize_batch_in_training placeholder print_tensor random_binomial reset_uids "
+            "set_learning_phase"
+        ),
+        "callbacks.": "BaseLogger experimental",
+        "constraints.": "RadialConstraint radial_constraint",
+        "layers.": (
+            "AbstractRNNCell DenseFeatures LocallyConnected1D LocallyConnected2D experimental"
+        ),
+        "losses.": _LOSSES,
+        "metrics.": f"MeanRelativeError MeanTensor experimental {_LOSSES}",
+        "models.": "experimental model_from_config",
+        "optimizers.": "experimental",
+        "utils.": (
+            "GeneratorEnqueuer OrderedEnqueuer SequenceEnqueuer SidecarEvaluator experimental "
+            "warmstart_embedding_matrix"
+        ),
+    }.items()
+    for name in names.split()
+)
 """The names in `tf_keras` 2.21 less those in Keras 3.15: what `tf_keras` still runs."""

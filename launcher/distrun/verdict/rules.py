@@ -70,7 +70,7 @@ class Rule(Frozen):
     """Patterns searched for in the line that says what is wrong, or in the last line printed.
 
     They must take linear time: between two texts, the number of characters is limited."""
-    missing: re.Pattern[str] | None = None
+    missing: frozenset[str] = frozenset()
     """Names that a module lacks, or names of modules that lack everything in them."""
     is_echo: bool = False
     """Whether it follows from another task's end, if another task ended."""
@@ -113,9 +113,10 @@ class Rule(Frozen):
 
     def _match_line(self, excerpt: Excerpt) -> tuple[int, str] | None:
         index, line = excerpt.lines[0][0], excerpt.lines[0][1].strip()
-        name = missing_name(line)
-        if self.missing and self.missing.match(name):
-            return index, name.rpartition(".")[2]
+        if self.missing:
+            parts = missing_name(line).split(".")
+            if any(".".join(parts[: n + 1]) in self.missing for n in range(len(parts))):
+                return index, parts[-1]
         found = next(filter(None, (re.search(each, line) for each in self.patterns)), None)
         return None if found is None else (index, found[0])
 
