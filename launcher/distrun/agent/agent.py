@@ -1,8 +1,6 @@
 """The agent: it executes orders, and reports what its tasks do in between.
 
-One thread and one loop. Nothing is polled: the end of a child arrives as SIGCHLD through a
-wakeup descriptor, the growth of logs through inotify, everything else over the link or as a
-deadline.
+One thread and one loop. Nothing is polled.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ class Agent:
     Args:
         addresses: those of the supervisor's connection: the client's, and this host's.
         digest: the SHA-256 of the agent's own modules.
-        modules: these, packed, if the host is to keep them; empty if not.
+        modules: these, packed, if the host is to keep them.
     """
 
     def __init__(
@@ -135,10 +133,7 @@ class Agent:
             write_unsent(self._logs.path(protocol.UNSENT_REPORTS), unsent)
 
     def _keep_modules(self, own: AgentDir) -> str:
-        """Keep the agent's modules for later jobs. Returns their path, or an empty text.
-
-        An agent that has started no task leaves nothing on its host.
-        """
+        """Keep the modules for later jobs, if it has started a task. Returns their path, or ''."""
         if not self._modules or not self._has_started or own.cache_path is None:
             return ""
         from distrun.agent.files.blob_cache import BlobCache
@@ -175,10 +170,7 @@ class Agent:
             self._execute_rare(order)
 
     def _execute_rare(self, order: protocol.Order) -> None:
-        """Execute an order about files or stacks, or of the preflight.
-
-        Their modules are imported here because most jobs have one host and need none of them.
-        """
+        """Execute an order about files, stacks or the preflight: few jobs need their modules."""
         from distrun.agent.protocol.file_messages import FileData, FileList
         from distrun.agent.protocol.stack_messages import DumpStacks, ProgramData
 
@@ -375,7 +367,6 @@ def write_unsent(path: str, unsent: List[protocol.Report]) -> None:
     """Write the reports on tasks that no supervisor has received, if there are any.
 
     Each line is an event, as in the job's record, after one that says why the tasks were ended.
-    Readers read them after the record.
     """
     found = [report for report in unsent if isinstance(report, _RECORDED)]
     if not found:

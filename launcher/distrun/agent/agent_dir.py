@@ -45,10 +45,7 @@ class AgentDir:
             os.utime(self.path)
 
     def preserve(self, path: str) -> str:
-        """Move the user's files out of this folder, which is about to be removed.
-
-        Returns the new path. Raises OSError if they cannot be moved.
-        """
+        """Move the user's files out of this folder; return the new path. Raises OSError."""
         target = self.preserved_path
         if target is None:
             # Others can see this folder's name: a name made of it alone could be taken already.
@@ -83,10 +80,8 @@ class AgentDir:
 def create(job_id: str, host: str) -> AgentDir:
     """Create the folder of one job's agent: new, mode 0700, on a disk with room.
 
-    It is in the user's state folder, or in a temporary one if that cannot be written. Its name
-    contains host and job, because many hosts may share a home folder.
-
-    Raises CauseError if no place can be written. The cause has a reason for each.
+    It is in the user's state folder, or in a temporary one if that cannot be written. Many hosts
+    may share a home folder. Raises CauseError, with a reason for each place.
     """
     prefix = "{}-{}-".format(_plain(job_id), _plain(host))
     problems: List[Cause] = []

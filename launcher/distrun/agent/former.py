@@ -1,7 +1,6 @@
 """Ends what an earlier agent of a job has left on a host, and sends the rest of its logs.
 
-A supervisor runs this over a login of its own before a resumed job starts, or when a lost host is
-reached again. It is sent only then.
+A supervisor runs this over a login of its own. It is sent only then.
 """
 
 from __future__ import annotations
@@ -45,18 +44,12 @@ def main(  # noqa: PLR0913, PLR0917 - they are written into a script
 ) -> NoReturn:
     """End the agent and its tasks, send the rest of its logs, and exit with `exit_gone`.
 
-    Args:
-        mark: is written before the first message.
-        token: the agent's.
-        traces: of the job: see :class:`.job_processes.Traces`.
-        folder: the agent's private folder.
-        have: how many bytes of each log, or of its index, the launching side has.
-        limit: how many of the last bytes of each log are sent; None: all.
-        attempts: the last attempt that the agent started, for each of its tasks: later attempts
-            are not ended; None: all tasks of the job are ended.
-        exit_gone: the exit code if nothing is left.
-        alive: what is printed on standard error before the ids of processes that do not end, and
-            the exit code then.
+    `mark` is written before the first message, `alive` before the ids of processes that do not end;
+    its number is the exit code then.
+
+    `have`: how many bytes of each log, or of its index, the launching side has. `limit`: how many
+    of the last bytes of each log are sent; None: all. `attempts`: the last one of each task: later
+    ones are not ended; None: all tasks of the job are.
     """
     reader, writer = agent_main.move_stdio()
     os.write(writer, mark)
@@ -84,10 +77,7 @@ def main(  # noqa: PLR0913, PLR0917 - they are written into a script
 def _end_tasks(
     traces: job_processes.Traces, attempts: Optional[Dict[str, int]]
 ) -> List[processes.Process]:
-    """End the job's processes; with `attempts`, only those of these attempts.
-
-    Returns those that have not ended.
-    """
+    """End the job's processes, or those of these attempts. Returns those that have not ended."""
     if attempts is None:
         return job_processes.end_all(traces, protocol.KILL_GRACE).left
     found = [

@@ -92,8 +92,7 @@ class Lease:
     def on_link_lost(self) -> None:
         """Forget the heartbeats that were sent over the lost link, and send the next one at once.
 
-        During a silent cut, heartbeats were sent into a dead link and moved the next one further
-        away. The next link may not last that long.
+        The next link may not last until the next heartbeat would be due.
         """
         self._sent.clear()
         self._next_heartbeat = self._now()

@@ -127,10 +127,7 @@ class Link:
             self.channel.send(lease.heartbeat())
 
     def close(self) -> List[protocol.Report]:
-        """Send what is left, and close the link; returns the reports that nobody acknowledged.
-
-        A slow supervisor still receives the last reports; one that does not read at all does not.
-        """
+        """Send what is left, and close the link; returns the reports that nobody acknowledged."""
         self.channel.drain(_READER_SECONDS)
         if self._client is not None:
             self._client.close()

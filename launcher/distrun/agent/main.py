@@ -36,12 +36,9 @@ def main_over_ssh(
     because sshd closes the connection when the command that it started ends. It stands by for the
     guard.
 
-    Args:
-        mark: is written first, so that the supervisor can find it in the output of the login.
-        digest: the SHA-256 of the modules.
-        modules: the agent's own, packed, if the host is to keep them.
-        in_pod: whether kubectl has started it: then the end of standard input says only that the
-            link is lost, and process 1 gets a signal once nothing more is to run.
+    `mark` is written first, so that the supervisor finds it in the output of the login. The host is
+    to keep `modules`, the agent's own, with that digest. `in_pod`: kubectl has started it: then the
+    end of standard input says only that the link is lost, and process 1 gets a signal at the end.
     """
     from distrun.agent.protocol.framing import ChecksummedSender
     from distrun.agent.reattach import LivenessSocket, ReattachListener
@@ -123,9 +120,8 @@ def _stand_by(
 ) -> NoReturn:
     """Wait until the guard and everything below it has ended, and exit as the guard did.
 
-    If somebody kills the guard, this process inherits the agent, and guards it; or inherits what
-    both have left, and ends it. `agent` is a pipe with the agent's process id, and `strangers` are
-    the children of this process that the profile of the login has started.
+    If somebody kills the guard, this process takes its place. `agent` is a pipe with the agent's
+    id, and `strangers` are the children that the profile of the login has started.
     """
 
     def is_stranger(pid: int) -> bool:
@@ -149,10 +145,7 @@ def _stand_by(
 
 
 def _ignore_signals() -> io.FileIO:
-    """Ignore what ends the agent or the session; returns a pipe for the ends of children.
-
-    A cluster's SIGTERM is handled by the agent, which gets it, too.
-    """
+    """Ignore what ends the agent or the session; returns a pipe for the ends of children."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     return syscalls.signal_pipe((signal.SIGCHLD,))
@@ -161,8 +154,7 @@ def _ignore_signals() -> io.FileIO:
 def _watch(agent: int, lease_timer: int, wakeup: io.FileIO) -> Tuple[int, float]:
     """Wait for the agent, or for the end of its lease. A stopped agent is resumed.
 
-    Returns its status, and the grace for what it has left: none if it hangs at the end of its
-    lease. It is then killed, too.
+    Returns its status, and the grace for what it has left: none at the end of its lease.
     """
     while (status := _wait(agent, os.WNOHANG)) is None:
         if lease_timer in syscalls.wait_until_ready([lease_timer, wakeup.fileno()]):
@@ -188,8 +180,7 @@ def _exit_like(status: int) -> NoReturn:
 def connection_addresses(connection: str) -> Tuple[str, str]:
     """The client's address and this host's, from SSH_CONNECTION; '' for one that it lacks.
 
-    It holds the client's address, its port, this host's address, its port; UNKNOWN for an address
-    if sshd was given a pipe (`sshd -i` as the end of a ProxyCommand). See ssh(1).
+    It is UNKNOWN if sshd was given a pipe (`sshd -i` as the end of a ProxyCommand). See ssh(1).
     """
     words = connection.split()
     client, own = (words[0], words[2]) if len(words) == 4 else ("", "")

@@ -41,9 +41,7 @@ def end(job_id: str, attempts: Mapping[str, int]) -> List[int]:
 def wait_for_guard(name: str) -> List[int]:
     """Wait until agent, guard and the process that stands by are gone: `name` is their socket's.
 
-    They are resumed, in case they were suspended. Returns the ids of those that are there after 20
-    seconds. Anybody can take their name once it is free, but no other user holds it with a process
-    of this user.
+    Suspended ones are resumed. Returns the ids of those that are there after 20 seconds.
     """
     deadline = time.monotonic() + _GUARD_SECONDS
     resume(name)
@@ -72,10 +70,7 @@ def _is_free(name: str) -> bool:
 
 
 def _holders(name: str) -> List[int]:
-    """The processes of this user that have a socket of that name.
-
-    See proc_net(5): the seventh column is the socket's inode, the eighth its name.
-    """
+    """The processes of this user that have a socket of that name. See proc_net(5)."""
     shown = b"@" + name[1:].encode("ascii")
     with open("/proc/net/unix", "rb") as file:
         rows = [line.split() for line in file]

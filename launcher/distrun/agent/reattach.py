@@ -30,10 +30,7 @@ def liveness_name(token: str) -> str:
 
 
 class LivenessSocket:
-    """A name that is bound as long as agent or guard live, or the process that stands by.
-
-    Create it before they are forked.
-    """
+    """A name that is bound as long as agent, guard or stand-by live. Create it before the forks."""
 
     def __init__(self) -> None:
         self.token = os.urandom(12).hex()
@@ -44,9 +41,7 @@ class LivenessSocket:
 class ReattachListener:
     """The agent's listening socket.
 
-    Args:
-        token: of the :class:`LivenessSocket`; the supervisor names it to reattach.
-        open_channel: makes a channel of the two descriptors of a new link.
+    `token`: of the :class:`LivenessSocket`; the supervisor names it to reattach.
     """
 
     def __init__(self, token: str, open_channel: Callable[[int, int], Any]) -> None:
@@ -105,14 +100,9 @@ def main(
 ) -> NoReturn:
     """Pass standard input and output to the agent, and wait until it closes them.
 
-    Args:
-        mark: is written before the agent's messages.
-        token: the agent's.
-        job_id: the job's.
-        attempts: the last attempt of each task that the agent was ordered to start.
-        no_agent: what is printed if the agent and everything that it had started are gone, and the
-            exit code then.
-        alive: what is printed before the ids of processes that do not end, and the exit code then.
+    `mark` is written before the agent's messages. If the agent is gone, these attempts are ended;
+    then `no_agent` is printed, or `alive` before the ids of processes that do not end. The numbers
+    are the exit codes.
     """
     # Imported here because no agent needs it for this.
     from distrun.agent import orphans

@@ -39,15 +39,11 @@ def main(
 ) -> NoReturn:
     """List the files, then send those that are ordered, until the link ends.
 
-    Args:
-        mark: is written before the first message.
-        folders: the working folders, each with the places where it may be: a path (`~`: the home
-            folder), and the list of what was sent there; `*`: tasks wrote everything there; empty:
-            they wrote what has changed since `began`.
-        patterns: of the files that are wanted; a folder's name means all in it. None: all files.
-        began: when the first task began, by this host's clock (Unix seconds).
-        skipped: folders to leave out.
-        most: how many files are listed at most in a folder.
+    `folders`: the working folders, each with the places where it may be: a path (`~`: the home
+    folder), and the list of what was sent there; `*`: tasks wrote everything there; empty: they
+    wrote what has changed since `began`, when the first task began, by this host's clock (Unix
+    seconds). `patterns`: of the files that are wanted; a folder's name means all in it. None: all
+    files. `most`: how many files are listed at most in a folder.
     """
     reader, writer = agent_main.move_stdio()
     os.write(writer, mark)

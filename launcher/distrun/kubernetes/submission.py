@@ -58,13 +58,7 @@ def require_submittable(spec: Spec) -> None:
 def submit(
     store: JobStore, spec: Spec, files: Manifest | None, say: Callable[[str], None]
 ) -> JobFolder:
-    """Make a job, and have its supervisor started in a pod.
-
-    Args:
-        store: where the copy of its record is.
-        spec: the job's.
-        files: those that tasks are sent; None: there are none.
-        say: is called with what is waited for.
+    """Make a job, and have its supervisor started in a pod. `say` is told what is waited for.
 
     Raises:
         SchedulerError: Kubernetes refuses it, or the pod does not run in time, in its own words.

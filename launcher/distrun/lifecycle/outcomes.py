@@ -126,10 +126,7 @@ def may_recur(state: JobState) -> bool:
 
 
 def end_recurring(state: JobState, verdict: Verdict) -> Transition:
-    """End the job after a failure that has come again, and would come a third time.
-
-    The attempts between did nothing else. On another host it might not come.
-    """
+    """End the job after a failure that has come again, and would come a third time."""
     members = [each for each in state.tasks.values() if each.is_in_group]
     if not may_recur(state) or any(map(restarts.made_progress, members)):
         return state, []

@@ -102,10 +102,7 @@ def _is_missing(task: TaskState) -> bool:
 
 
 def end_attempts(state: JobState, lost: events.HostLost, actions: list[Action]) -> Transition:
-    """Note that nothing of the tasks of a lost host is left.
-
-    Orders to stop tasks there are dropped from the actions.
-    """
+    """Note that nothing of the tasks of a lost host is left; drop orders to stop tasks there."""
     there = [task for task in state.tasks.values() if task.host == lost.host]
     names = {task.name for task in there}
     for task in there:

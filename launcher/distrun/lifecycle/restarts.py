@@ -62,11 +62,7 @@ def grace_after(state: JobState, failed: TaskState) -> float:
 
 
 def _grace_in_group(state: JobState, failed: TaskState, stopped: TaskState) -> float:
-    """Return the seconds that a task has to end whose group restarts.
-
-    After a failure nothing of its attempt is of use any more, but for a checkpoint that it is
-    just saving.
-    """
+    """Return the seconds that a task has to end whose group restarts: few, unless it is saving."""
     is_of_use = is_preempted(failed) or stopped.is_saving
     return grace_after(state, failed) if is_of_use else LOST_GRACE
 
@@ -351,10 +347,7 @@ def _scope(state: JobState, failed: TaskState) -> Scope:
 
 
 def made_progress(task: TaskState) -> bool:
-    """Whether an attempt lived long or reported a step, or an epoch and what came of it.
-
-    Others could restart without end.
-    """
+    """Whether an attempt lived long or reported a step, or an epoch and what came of it."""
     values = task.reported
     has_epoch = "EPOCH" in values and bool(values.keys() - {"EPOCH", "EPOCHS", "ETA", "SAVING"})
     has_moved = values.get("STEP", "0") != "0" or ("STEP" not in values and has_epoch)

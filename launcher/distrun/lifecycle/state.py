@@ -243,9 +243,7 @@ class HostState(HostAgent, kw_only=True):
     def explains_exit(self, exited_at: float, before: float = SAME_TIME) -> bool:
         """Whether it is lost, and another host's task exited at about the same time or later.
 
-        Args:
-            exited_at: by the supervisor's clock (Unix seconds).
-            before: by how many seconds the exit may precede the loss.
+        `exited_at`: by the supervisor's clock (Unix seconds), at most `before` seconds earlier.
         """
         is_lost = self.lost is not None and self.silent_since is not None
         return is_lost and exited_at >= (self.silent_since or 0.0) - before
@@ -374,12 +372,7 @@ class Budget(Frozen, kw_only=True):
 
 
 class JobState(Frozen, kw_only=True):
-    """The state of a job.
-
-    The counts `unended`, `unstarted`, `waiting` and `undone` follow from `tasks`.
-    :meth:`with_tasks` updates them, so that an event costs nearly as little in a job of 5,000 tasks
-    as in a job of two.
-    """
+    """The state of a job. :meth:`with_tasks` updates the counts that follow from `tasks`."""
 
     job_id: str = ""
     name: str = ""

@@ -29,20 +29,12 @@ def room_of_hosts(spec: Spec) -> dict[str, int]:
 def place_again(
     spec: Spec, present: Sequence[Placed], moving: Collection[str], rooms: Mapping[str, int]
 ) -> tuple[Placed, ...] | None:
-    """Place the tasks named in `moving`, and keep all others where they are.
+    """Place the tasks named in `moving`, and keep all others where they are; None: no room.
 
-    A task stays on its host, with its address, if that is among `rooms`. Others are placed on
-    spares first, then on other hosts with room. If there is no room for all workers, there are
-    fewer, but at least `restart.min_workers`. If there were fewer, there may be more again.
-
-    Args:
-        spec: the job's.
-        present: the present placement, each task with its address.
-        moving: the tasks that start again; no attempt of them lives.
-        rooms: how many tasks each usable host may have.
-
-    Returns:
-        The placement; None if there is no room.
+    A task stays on its host, with its address, if that is among `rooms` (how many tasks each usable
+    host may have). Others are placed on spares first, then on other hosts with room. If there is no
+    room for all workers, there are fewer, but at least `restart.min_workers`. If there were fewer,
+    there may be more again.
     """
     first = place(spec)
     now = {placed.name: placed for placed in present}

@@ -43,12 +43,9 @@ class HostAnswers(Frozen, kw_only=True):
     Attributes:
         clock_offset: seconds by which its clock is ahead of this machine's.
         clock_tolerance: the largest error of that, in seconds: half the round trip.
-        listen_errors: why it could not listen on some of its ports.
         dialled: the result of its calls; None if it had none to make.
-        calls: how many calls it had to make.
         ports: how many ports it holds; 0 if only an evaluator runs there.
         unwritten: why it could not write into folders that hosts are to share.
-        gpu_failure: why its GPUs are not known.
     """
 
     host: str
@@ -68,16 +65,13 @@ class Answers(Frozen, kw_only=True):
 
     Attributes:
         owners: the host of each task's address.
-        program: the spec's.
         newcomers: the hosts that must have the versions of the others, and not the reverse.
         machines: the names and addresses by which tasks reach each other.
         digest: SHA-256 of the script on this machine; empty if it is unknown.
         custom_digests: the same of the scripts of custom roles, by their paths on the hosts.
-        modules: the modules that the program imports, as far as that is known.
         folders: those that were tried out: is each the same on all hosts? `program.shared` must be.
         writer: the host whose files in them the others looked for.
-        rates: the host that received, the one that sent, and the bytes a second, for each pair that
-            was measured; None: none was to be.
+        rates: the host that received, the one that sent, and the bytes a second, for each pair.
         job_disk: bytes free where the job's record is; None if that is unknown.
     """
 

@@ -278,12 +278,8 @@ class FileSelection:
     ) -> bytes | None:
         """The path under which the target of a link is sent; None if it is not sent.
 
-        A broken link stays broken on the host. Raises OSError if the link cannot be read.
-
-        Args:
-            path: the link.
-            roots: the paths that are sent with everything below them, each with its real path.
-            sent: the files and folders found below them.
+        A broken link stays broken on the host. Raises OSError if the link cannot be read. `roots`
+        are sent with everything below them, each with its real path; `sent` was found below them.
         """
         target = os.readlink(path)
         by_name = os.path.normpath(os.path.join(os.path.dirname(path), target))

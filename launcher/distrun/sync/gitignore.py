@@ -64,11 +64,9 @@ class IgnoreRules(Frozen):
     """The rules for the entries of one folder.
 
     Attributes:
-        failures: why git did not say which files it keeps. All rules of a selection share this
-            list; git is not asked again after a failure.
-        kept: the real paths of the files that git keeps in a work tree, and of their folders; None
-            if the patterns decide.
-        levels: folders with their patterns, the deepest folder first. The folders are absolute.
+        failures: why git did not say which files it keeps; it is not asked again after one.
+        kept: the real paths of files that git keeps, and of their folders; None: patterns decide.
+        levels: folders (absolute) with their patterns, the deepest folder first.
         size: the bytes of the files that were read.
     """
 

@@ -95,9 +95,8 @@ class BlobCache:
     def trim(self, used: Collection[str], send_heartbeat: Callable[[], None]) -> None:
         """Remove blobs that nobody used for a long time, and the oldest ones over the limit.
 
-        Args:
-            used: digests of the blobs that the last job used; they stay.
-            send_heartbeat: called for each file, because the removal may take long.
+        Those `used` by the last job stay. It may take long: each file is a reason to
+        `send_heartbeat`.
         """
         now = time.time()
         kept: List[Tuple[float, int, bytes]] = []

@@ -2,8 +2,7 @@
 
 The launching side sends the list of files. Those whose contents are in the cache
 (:mod:`distrun.agent.files.blob_cache`) are copied from there; the others are requested. The tree
-is built under a temporary name and renamed once it is complete. No other job uses it, so newer
-files that are sent for another job change nothing in it.
+is built under a temporary name and renamed once it is complete.
 """
 
 from __future__ import annotations

@@ -20,8 +20,7 @@ def remove_sent(
 ) -> Tuple[int, int]:
     """Remove these files, with size and time each, and links from a tree unless tasks changed them.
 
-    A folder that a task has replaced by a link is not followed. Returns how many files, and bytes,
-    remain.
+    A link in place of a folder is not followed. Returns how many files, and bytes, remain.
     """
     if os.path.islink(top):
         return 1, 0

@@ -1,7 +1,7 @@
 """Processes that signals have killed, from the kernel: see connector in the kernel's pages.
 
-A program's own children are reaped by it, so nobody else learns how they ended. The kernel reports
-it to those who may listen: root, and since Linux 6.6 everybody, but not in a container.
+A program's own children are reaped by it. The kernel reports how they ended to root, and since
+Linux 6.6 to everybody, but not in a container.
 """
 
 from __future__ import annotations

@@ -69,10 +69,7 @@ def file_digest(path: str) -> str:
 
 
 def pid_namespace() -> str:
-    """Identifies the processes that share this one's process ids; empty if unknown.
-
-    It consists of the kernel's boot id and the namespace, see pid_namespaces(7).
-    """
+    """The kernel's boot id and the namespace of process ids (pid_namespaces(7)), if known."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return "{} {}".format(file.read().strip(), os.readlink("/proc/self/ns/pid"))

@@ -51,10 +51,7 @@ class Traces(Struct):
 
 
 class Member(Struct):
-    """A process of a job. `task` is empty for an agent, and `attempt` -1.
-
-    Of a process that only a label shows, `task` is UNKNOWN, and `attempt` -1, too.
-    """
+    """A process of a job. Without a known attempt (-1), `task` is empty (an agent) or UNKNOWN."""
 
     process: processes.Process
     task: str
@@ -62,10 +59,7 @@ class Member(Struct):
 
 
 class Ended(Struct):
-    """How many processes there were, and those of tasks that have not ended.
-
-    `own` are those of distrun, such as an ssh client, that have not ended: they run no task.
-    """
+    """How many processes there were, and those of tasks, and of distrun (`own`), that are left."""
 
     count: int
     left: List[processes.Process]
@@ -235,8 +229,5 @@ def _is_alive(process: processes.Process) -> bool:
 
 
 def _user(pid: int) -> Optional[int]:
-    """Return the real user id of a process; None if it has ended. See proc_pid_status(5).
-
-    root can read the environments of all users.
-    """
+    """Return the real user id of a process; None if it has ended. See proc_pid_status(5)."""
     return numbers("/proc/{}/status".format(pid)).get("Uid")

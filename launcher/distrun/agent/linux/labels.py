@@ -1,9 +1,8 @@
 """Labels that show of which attempt a process is, whatever it has done to hide that.
 
 A label is the soft limit RLIMIT_LOCKS. Linux has not applied this limit since 2.4, but every
-process inherits it, also through a double fork, setsid, `env -i` and closed descriptors; see
-getrlimit(2). Nobody has one by accident, as one has a variable of the environment: an agent alone
-gives it to the processes that become its tasks.
+process inherits it, also through a double fork, setsid and `env -i`; see getrlimit(2). An agent
+alone gives it to the processes that become its tasks.
 
 A program can change its own limit, and a login (su, pam_limits) may set another one. A label cannot
 be given where the hard limit is lower.
@@ -51,10 +50,7 @@ def find(job_id: str, attempts: Mapping[str, int]) -> List[processes.Process]:
 
 
 def put(label: int, pid: int = 0) -> None:
-    """Give a label to a process of this user, by default this one; where that is impossible, none.
-
-    Its later children inherit it.
-    """
+    """Give a label to a process of this user and its later children, where that is possible."""
     try:
         hard = resource.prlimit(pid, _LOCKS)[1]
         resource.prlimit(pid, _LOCKS, (label, hard))

@@ -59,12 +59,8 @@ def read(
 ) -> List[Cause]:
     """The limits of a process that is not reaped yet, of one resource the nearest first.
 
-    Args:
-        pid: the process.
-        log: the end of its log: only limits that it may speak of are read.
-        signum: the signal that has ended the process.
-        before: what :func:`refusals` found when the task began.
-        proc: where the kernel shows its processes.
+    Only limits that the end of its `log` may speak of are read. `before`: what :func:`refusals`
+    found when the task began.
     """
     log = log.lower() + _OF_SIGNALS.get(signum or 0, b"")
     found: List[Cause] = []

@@ -37,10 +37,7 @@ def pass_credentials(receiver: socket.socket) -> None:
 
 
 def receive(receiver: socket.socket, size: int) -> Tuple[bytes, Peer, bool]:
-    """A datagram of at most `size` bytes, its sender, and whether a longer one was cut.
-
-    Raises BlockingIOError if there is none.
-    """
+    """A datagram, its sender, and whether it was cut. Raises BlockingIOError: there is none."""
     content, ancillary, flags, _ = receiver.recvmsg(size, _ANCILLARY_BYTES)
     found: List[Peer] = [
         Peer(*_UCRED.unpack(raw)[:2])

@@ -103,10 +103,7 @@ def _is_own_groups(path: str, status: os.stat_result) -> bool:
 
 
 def create(path: str) -> None:
-    """Create a folder and its missing parents, whatever the umask, with mode 0700.
-
-    Raises OSError if that fails, but not if the folder exists.
-    """
+    """Create a folder, if it does not exist, and its parents, with mode 0700. Raises OSError."""
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
@@ -121,16 +118,9 @@ def create(path: str) -> None:
 
 
 def open_checked(path: str, parent: Optional[int] = None, *, follow: bool = False) -> int:
-    """Open a folder that others cannot change.
+    """Open a folder that others cannot change. `parent`: a descriptor of the folder above it.
 
-    Args:
-        path: the folder's.
-        parent: a descriptor of the folder from which the path begins.
-        follow: whether the path may be a symbolic link.
-
-    Raises:
-        PermissionError: another user owns it, or can write to it.
-        OSError: it cannot be opened.
+    Raises PermissionError if another user owns it, or can write to it, and OSError.
     """
     descriptor = os.open(path, _FLAGS | (0 if follow else os.O_NOFOLLOW), dir_fd=parent)
     status = os.fstat(descriptor)

@@ -102,7 +102,7 @@ def command(pid: int) -> str:
 def load(pid: int) -> Optional[Tuple[int, int]]:
     """The clock ticks that a process and its reaped children have used, and its pages of memory.
 
-    None if it does not exist, or is a zombie. This takes half the time of :func:`find`.
+    None if it does not exist, or is a zombie.
     """
     try:
         raw = read_short("/proc/{}/stat".format(pid))
@@ -340,10 +340,7 @@ def _own_bytes() -> Optional[Tuple[int, int, int]]:
 def end_all(
     grace: float, is_excluded: Callable[[int], bool] = lambda _: False, patience: float = math.inf
 ) -> List[Process]:
-    """End every descendant of this process: see :class:`Ending`. Blocks until it is over.
-
-    Returns those that were given up after `patience`.
-    """
+    """End all descendants of this process: see :class:`Ending`. Returns those given up."""
     ending = Ending(grace, is_excluded, patience)
     while not ending.step():
         time.sleep(KILL_INTERVAL)

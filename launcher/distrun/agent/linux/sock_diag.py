@@ -100,10 +100,7 @@ def sockets_of(pid: "int | str") -> Set[str]:
 
 
 def owners_of_names(prefix: bytes) -> Dict[bytes, int]:
-    """The users of the abstract sockets whose names begin so (without the first NUL), by name.
-
-    Empty if the kernel does not say (before Linux 5.3).
-    """
+    """The users of the abstract sockets whose names begin so; none if the kernel does not say."""
     request = _UNIX_DIAG_REQUEST.pack(
         socket.AF_UNIX, 0, 0, _ANY_STATE, 0, _UDIAG_SHOW_NAME_AND_UID, 0, 0
     )
@@ -120,10 +117,7 @@ def owners_of_names(prefix: bytes) -> Dict[bytes, int]:
 
 
 def _dump(request: bytes) -> Iterator[bytes]:
-    """The kernel's answers to a request, one for each socket, without their headers.
-
-    Raises OSError if the kernel does not answer such requests.
-    """
+    """The kernel's answers to a request, one for each socket, without headers. Raises OSError."""
     size = _NLMSG_HEADER.size + len(request)
     header = _NLMSG_HEADER.pack(size, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST_DUMP, 1, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as kernel:

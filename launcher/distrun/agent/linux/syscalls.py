@@ -96,10 +96,7 @@ class Inotify:
         return _check(_libc.inotify_add_watch(self._fd, raw, mask), "inotify_add_watch")
 
     def drain(self) -> Set[Tuple[int, bytes]]:
-        """The watches that had events since the last call, with files' names; never blocks.
-
-        A watch of one file has no name. The number -1 means that events were lost.
-        """
+        """The watches that had events since the last call, with names; -1: some were lost."""
         seen: Set[Tuple[int, bytes]] = set()
         while True:
             try:
@@ -119,9 +116,8 @@ class Inotify:
 def signal_pipe(numbers: Iterable[int]) -> io.FileIO:
     """A pipe on which each of these signals arrives as a byte; they have no other effect.
 
-    Register it with a selector: the loop does the work, never a handler. It is a pipe because
-    that holds 65,536 bytes; a socket is full after about 280, and a SIGTERM after as many SIGCHLD
-    would be lost. The program that started this one may have blocked the signals.
+    It is a pipe because that holds 65,536 bytes; a socket is full after about 280, and a SIGTERM
+    after as many SIGCHLD would be lost.
     """
     reader, writer = os.pipe()
     os.set_blocking(reader, False)

@@ -1,8 +1,7 @@
 """Sends the tasks' logs to the launching side, which mirrors them.
 
-The logs on this host are the originals. The launching side says how much of each log it has, and
-receives the rest. It limits the bytes in flight: a task that prints without end fills neither the
-launching side's memory nor the link, and delays other messages only shortly.
+The launching side says how much of each log it has, and receives the rest. It limits the bytes in
+flight: a task that prints without end delays other messages only shortly.
 """
 
 from __future__ import annotations

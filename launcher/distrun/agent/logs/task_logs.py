@@ -40,9 +40,7 @@ def index_of(path: str) -> str:
 
 
 class TaskLogs:
-    """The logs in one folder.
-
-    If the user's inotify instances or watches are used up, the logs are polled instead.
+    """The logs in one folder. Without inotify they are polled instead.
 
     Args:
         streamer: sends them to the launching side; None if that sees the folder itself.
@@ -214,8 +212,7 @@ class TaskLogs:
     def _find_disk_fault(self) -> Optional[Code]:
         """Return why the logs cannot grow any more, so that the tasks' output is being lost.
 
-        This asks the file system first, which is cheap, and then tries: some file systems claim
-        that nothing is free although there is room.
+        Some file systems claim that nothing is free although there is room: so that is tried.
         """
         for path in self._sizes:
             try:

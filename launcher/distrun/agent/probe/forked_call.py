@@ -1,8 +1,4 @@
-"""A blocking call in a forked child, while the agent's loop continues.
-
-Name resolution, reading files on network disks and running programs may each block forever. The
-child sends its result through a pipe; the agent does not wait for a late one.
-"""
+"""A blocking call in a forked child, while the agent's loop continues."""
 
 from __future__ import annotations
 
@@ -23,9 +19,7 @@ from distrun.agent.tasks import program
 class ForkedCall:
     """A child that calls `work` and sends the report that `work` returns.
 
-    Args:
-        seconds: how long to wait for the report.
-        follow: called with the report, or with the cause why there is none.
+    `follow` is called with it, or, after so many seconds, with the cause why there is none.
     """
 
     def __init__(

@@ -1,8 +1,6 @@
 """Inspects the programs of a host's tasks: folder, executable, script and versions; and the disks.
 
 Call :func:`inspect` in a forked child: a file may be on a network disk, and a program may hang.
-Modules that only some programs need are imported where they are used: that saves time if many
-hosts share one machine's processors.
 """
 
 from __future__ import annotations

@@ -17,10 +17,7 @@ _LATENESS = 5.0
 
 
 class Probe:
-    """Answers the orders of :mod:`distrun.agent.protocol.probe_messages`.
-
-    `report` sends a report to the supervisor.
-    """
+    """Answers the orders of :mod:`distrun.agent.protocol.probe_messages`."""
 
     def __init__(self, loop: Loop, ports: PortHolder, report: Callable[[Report], None]) -> None:
         self._loop = loop

@@ -96,11 +96,7 @@ def _read_seq(value: Any) -> int:
 
 
 def _kind(name: str) -> Type[Message]:
-    """The class of a message.
-
-    Creating classes takes time, and a job on one machine needs neither those of the preflight nor
-    those of files, and few need those of stacks.
-    """
+    """The class of a message. To create classes takes time, and few jobs need all."""
     if name not in Message.kinds:
         from distrun.agent.protocol import (  # noqa: F401
             file_messages,
@@ -111,16 +107,10 @@ def _kind(name: str) -> Type[Message]:
 
 
 class Channel(Generic[Received, Sent]):
-    """Messages over a pair of descriptors; never blocks.
+    """Messages over a pair of descriptors, which it owns; never blocks.
 
     Have a loop watch :attr:`reader`, call :meth:`receive` when it is readable, and
-    :meth:`watch_writing` before each wait. The channel owns its descriptors; one descriptor may
-    serve both directions.
-
-    Args:
-        reader: the descriptor to read from.
-        writer: the descriptor to write to.
-        receives: the kind of messages that the other side may send.
+    :meth:`watch_writing` before each wait. `receives`: the kind of messages that come.
     """
 
     longest_frame = MAX_FRAME
@@ -186,10 +176,7 @@ class Channel(Generic[Received, Sent]):
             self.flush()
 
     def watch_writing(self, loop: Loop, on_ready: Optional[Callable[[], None]] = None) -> None:
-        """Write what is queued, and have the loop wait while the link accepts no more.
-
-        It calls :meth:`flush`, or `on_ready`, once the link does.
-        """
+        """Write what is queued; have the loop call :meth:`flush`, or `on_ready`, later."""
         if self.is_closed:  # its descriptors may be those of others by now
             return
         self.flush()

@@ -28,9 +28,6 @@ class NotifySocket:
 
     Its name is abstract (a leading `@`), so that no death leaves a file. Every user of the host
     can send to it; only what processes of the task send counts.
-
-    Args:
-        is_of_task: whether a process with this id belongs to the task.
     """
 
     def __init__(

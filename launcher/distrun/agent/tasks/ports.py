@@ -103,10 +103,7 @@ class PortHolder:
         return list(self._holds)
 
     def listen(self, port: int) -> socket.socket:
-        """A second socket on a held port, which listens. Close it before a task needs the port.
-
-        Raises OSError if it cannot be created.
-        """
+        """A second socket on a held port, which listens, until a task needs it. Raises OSError."""
         listener = _bind(port)
         listener.setblocking(False)
         try:

@@ -103,10 +103,7 @@ def workdir(order: Union[StartTask, Program, Listen]) -> str:
 
 
 def default_signals() -> None:
-    """Restore the default signal handling, which programs expect.
-
-    Python, the agent and the launching shell may have changed it.
-    """
+    """Restore the default signal handling, which programs expect."""
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL)
@@ -180,10 +177,7 @@ def environment(order: Union[StartTask, Program]) -> Dict[bytes, bytes]:
 
 
 def read_exec_status(execution: Execution, order: StartTask) -> Optional[Cause]:
-    """Return why the program could not be executed; None if it was.
-
-    Call this once, when `execution.exec_status` is readable. It closes that.
-    """
+    """Return why the program could not be executed. Closes `exec_status`, which is readable."""
     try:
         raw = os.read(execution.exec_status, _ERROR_BYTES)
     finally:
@@ -204,10 +198,7 @@ def read_exec_status(execution: Execution, order: StartTask) -> Optional[Cause]:
 
 
 def _reason(argv: List[bytes], env: Mapping[bytes, bytes]) -> int:
-    """Why a program could not be executed, if the first error was EACCES.
-
-    That may be of a folder of PATH that is closed to this user; what came later counts then.
-    """
+    """Why a program could not be executed, if the first error, perhaps of a folder, was EACCES."""
     words = [*argv, *(name + b"=" + value for name, value in env.items())]
     if any(len(word) >= _LONGEST_WORD for word in words):
         return errno.E2BIG

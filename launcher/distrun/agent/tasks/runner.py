@@ -153,10 +153,7 @@ class TaskRunner:
             self._advance(task)
 
     def stop_all(self, grace: float) -> None:
-        """Send SIGTERM to everything that was started, and SIGKILL after `grace` seconds.
-
-        Processes of no task get only the SIGTERM.
-        """
+        """Send SIGTERM to all that was started, and SIGKILL to tasks after `grace` seconds."""
         for task in list(self._tasks.values()):
             task.stop(signal.SIGTERM, grace, time.monotonic())
             self._advance(task)

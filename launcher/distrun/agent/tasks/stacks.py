@@ -41,7 +41,6 @@ class StackDumper:
     """Runs the program in a child, while the agent's loop continues.
 
     Args:
-        report: sends a report.
         pids_of: returns the ids of a task's processes, its first one first.
         cache: a folder for the program, so that it is sent once; '': none is sent.
     """

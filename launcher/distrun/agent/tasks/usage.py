@@ -61,9 +61,6 @@ class UsageSampler:
 
     A task that has used no processor time and reported nothing since its last sample is not sampled
     in full: its processes are only looked at.
-
-    Args:
-        report: sends a report, which is kept until the supervisor has it.
     """
 
     def __init__(self, loop: Loop, report: Callable[[Report], None]) -> None:
@@ -138,12 +135,7 @@ class UsageSampler:
             self._gpu_call = ForkedCall(self._loop, ask, _GPU_SECONDS, follow)
 
     def end(self, task: Task, spent: List[processes.ChildUsage]) -> Totals:
-        """Forget a task that has ended, and return what it has used in all.
-
-        Args:
-            task: its first process has been reaped.
-            spent: by its first process and its orphans.
-        """
+        """Forget a task that was reaped, and return what it has used in all."""
         record = self._records.pop(task.name, None) or _Record(task)
         if not self._records:
             self._next.cancel()
@@ -184,10 +176,7 @@ def _total(counts: List[Optional[int]], at_least: int) -> Optional[int]:
 
 
 def _file_bytes(pids: List[int]) -> Tuple[Optional[int], Optional[int]]:
-    """Return the bytes that processes have read and written, by read and write calls.
-
-    None: unknown, because another user runs one of them, or /proc does not have them.
-    """
+    """Return the bytes that processes have read and written; None: unknown."""
     read = written = 0
     for pid in pids:
         try:
