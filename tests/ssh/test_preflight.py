@@ -293,7 +293,7 @@ def test_each_host_that_cannot_be_used_is_told_with_its_own_cause(
     told: dict[Host, list[str]] = {
         forged: [
             "its host key is not the one in known_hosts",
-            "remove its old key (`ssh ",
+            f'`ssh-keygen -f "{known}" -R "{forged.address}"` and',
         ],
         unknown: ["its host key is not known"],
         asks: ["the login is refused", "Permission denied", "ssh-copy-id"],

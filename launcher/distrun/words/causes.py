@@ -308,8 +308,15 @@ def _ssh(cause: Cause) -> str:
     return _if(cause.text, f" ({cause.text})")
 
 
-def _command(cause: Cause) -> str:
-    return cause.commands[0] if cause.commands else "ssh"
+def _shared_connection(cause: Cause) -> str:
+    return _if(
+        cause.name and cause.path,
+        f"; ssh shares the connection to {cause.name} among logins, which may hang ({cause.path})",
+    )
+
+
+def _command(cause: Cause, number: int = 0) -> str:
+    return cause.commands[number] if number < len(cause.commands) else "ssh"
 
 
 def _searched_folder(cause: Cause) -> str:
@@ -482,8 +489,13 @@ _NAMED: dict[str, Callable[[Cause], Any]] = {
     "at_host": _at_host,
     "because": _because,
     "command": _command,
+    "command_2": lambda c: _command(c, 1),
     "copying": lambda c: (
         "`program.sync: script` has distrun send it" if c.name == "off" else "launch again"
+    ),
+    "end_shared": lambda c: _if(
+        c.name and c.path,
+        f"; end a shared connection that hangs with `ssh -O exit -o ControlPath={c.path} {c.name}`",
     ),
     "error": _error,
     "exit": _exit,
@@ -499,6 +511,7 @@ _NAMED: dict[str, Callable[[Cause], Any]] = {
     "port_on_host": _port,
     "quote": _quote,
     "said": lambda c: _if(c.text, f": {c.text}"),
+    "shared": _shared_connection,
     "signal_name": lambda c: signal_name(c.signal),
     "ssh": _ssh,
     "subject": _subject,
@@ -734,7 +747,7 @@ TEXTS: dict[Code, Words] = {
     Code.SSH_NO_ROUTE: "there is no way to it{ssh}",
     Code.NO_COMMON_ALGORITHM: "it and the ssh of this machine have no algorithm in common{ssh}",
     Code.BANNER_MISSING: """its sshd, or the jump host or proxy on the way to it, does not
-        answer{ssh}""",
+        answer{ssh}{shared}""",
     Code.SSH_TIMED_OUT: "it does not answer{ssh}",
     Code.CLOSED_BY_SSHD: "its sshd closes the connection{ssh}",
     Code.CLOSED_BY_PROXY: "the proxy on the way to it, or its sshd, closes the connection{ssh}",
@@ -744,6 +757,7 @@ TEXTS: dict[Code, Words] = {
     Code.SSH_FAILED: "ssh failed{ssh}",
     Code.LOGIN_TIMED_OUT: lambda c: (
         f"its login did not finish within {c.seconds:g} s{_if(c.text, f'; it printed: {c.text}')}"
+        + _shared_connection(c)
     ),
     Code.PYTHON_MISSING: "there is no python3 on it{ssh}",
     Code.PYTHON_TOO_OLD: lambda c: (
@@ -1154,8 +1168,8 @@ ADVICE: dict[Code, Words] = {
     Code.SSH_OPTION_REFUSED: """correct ssh.options: ssh_config(5) has the options and what they can
         be""",
     Code.SSH_CONFIGURATION_REFUSED: "correct that line, or name another file with ssh.config_file",
-    Code.HOST_KEY_CHANGED: """if it was installed again, remove its old key (`{command}` says where
-        that is); if not, somebody may intercept the connection""",
+    Code.HOST_KEY_CHANGED: """if it was installed again, `{command_2}` and `{command}` take the new
+        key; if not, somebody may intercept the connection""",
     Code.HOST_KEY_UNKNOWN: "log in once by hand, `{command}`, and compare the key it shows",
     Code.LOGIN_REFUSED: """`{command} true` must work without asking: ssh-copy-id puts your key
         there, ssh-add unlocks it, ssh.user and ssh.identity_file choose the user and the key""",
@@ -1165,7 +1179,7 @@ ADVICE: dict[Code, Words] = {
     Code.NO_COMMON_ALGORITHM: """allow one that it offers, as in `ssh: {{options:
         {{HostKeyAlgorithms: +ssh-rsa}}}}`, or bring its sshd up to date""",
     Code.BANNER_MISSING: """are all of them up, without a firewall in between? Raise
-        ssh.connect_timeout to wait longer""",
+        ssh.connect_timeout to wait longer{end_shared}""",
     Code.SSH_TIMED_OUT: """is it switched on, without a firewall in between? Raise
         ssh.connect_timeout to wait longer""",
     Code.CLOSED_BY_SSHD: """its log (journalctl -u ssh) says why; MaxStartups or AllowUsers in
@@ -1175,7 +1189,7 @@ ADVICE: dict[Code, Words] = {
     Code.JUMP_HOST_FAILED: "{advice_within}",
     Code.SSH_FAILED: "try `{command} true`",
     Code.LOGIN_TIMED_OUT: """does `{command} echo fine` print fine at once? If not, it may be out of
-        reach, or a shell profile there waits for something or takes the output""",
+        reach, or a shell profile there waits for something or takes the output{end_shared}""",
     Code.PYTHON_MISSING: "install Python 3.8 or newer there",
     Code.PYTHON_TOO_OLD: "make a Python 3.8 or newer the first python3 in its PATH",
     Code.PYTHON_NOT_EXECUTABLE: "try `{command} python3 --version`",

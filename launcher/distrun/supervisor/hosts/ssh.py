@@ -10,7 +10,7 @@ import contextlib
 import fcntl
 import os
 import subprocess
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from distrun.agent.linux import syscalls
@@ -19,11 +19,17 @@ from distrun.agent.protocol.causes import CauseError
 from distrun.spec.model import HostSpec, Spec
 from distrun.supervisor.hosts import bootstrap, ssh_diagnosis
 from distrun.supervisor.hosts.addresses import login_address
+from distrun.supervisor.hosts.background_calls import Question
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
 from distrun.supervisor.hosts.link import LOGIN_SECONDS
 from distrun.supervisor.hosts.reach import Connection, Lifetime, Login, Reach, agent_exited
 from distrun.supervisor.hosts.sent_agents import sent_agents
-from distrun.supervisor.hosts.ssh_command import link_command
+from distrun.supervisor.hosts.ssh_command import (
+    KnownHosts,
+    known_hosts,
+    link_command,
+    shared_connection,
+)
 
 _PIPE_BYTES = 512 * 1024
 _PIPE_RESERVE = 32 * 1024
@@ -72,11 +78,34 @@ class SshReach(Reach):
     ) -> tuple[Cause, bool]:
         if was_up:
             return _loss(connection, status or 0), False
-        seconds, text = self.connect_timeout + LOGIN_SECONDS, connection.stderr_text
-        cause = ssh_diagnosis.diagnose(
-            self._host, self._settings, status, text, connection.noise, seconds
+        names = frozenset({self._host.rpartition("@")[2]})
+        cause = self._diagnose(connection, status, lambda: KnownHosts(names, ""))
+        return cause, ssh_diagnosis.is_transient(status or 0, connection.stderr_text)
+
+    def question(self, connection: Connection, status: int | None, cause: Cause) -> Question | None:
+        codes = {each.code for each in (cause, *cause.within)}
+        if codes & {Code.HOST_KEY_CHANGED, Code.LOGIN_TIMED_OUT, Code.BANNER_MISSING}:
+            return Question(self._host, partial(self._ask, connection, status))
+        return None
+
+    def _ask(self, connection: Connection, status: int | None) -> Cause:
+        """Diagnose a failure with what ssh says of its configuration, which may take seconds."""
+        find_known = partial(known_hosts, self._host, self._settings)
+        cause = self._diagnose(connection, status, find_known)
+        if cause.code in (Code.LOGIN_TIMED_OUT, Code.BANNER_MISSING):
+            name, path = shared_connection(self._host, self._settings)
+            cause = cause._replace(name=name, path=path)
+        return cause
+
+    def _diagnose(
+        self, connection: Connection, status: int | None, find_known: Callable[[], KnownHosts]
+    ) -> Cause:
+        noise = connection.noise
+        seconds = self.connect_timeout + LOGIN_SECONDS
+        printed = connection.stderr_text
+        return ssh_diagnosis.diagnose(
+            *(self._host, self._settings, status, printed, noise, seconds), find_known=find_known
         )
-        return cause, ssh_diagnosis.is_transient(status or 0, text)
 
 
 def _loss(connection: Connection, status: int) -> Cause:

@@ -8,8 +8,11 @@ import os
 import re
 import shlex
 import subprocess
+from collections.abc import Iterator
 from functools import lru_cache
+from typing import NamedTuple
 
+from distrun.spec.machine import ssh_options
 from distrun.spec.model import SshSpec
 from distrun.supervisor.hosts.bootstrap import COMMAND
 
@@ -65,6 +68,56 @@ def login_command(host: str, settings: SshSpec) -> str:
     return shlex.join(
         ["ssh", *_settings_words(settings, host, settings.config_file), *options, host]
     )
+
+
+def shared_connection(host: str, settings: SshSpec) -> tuple[str, str]:
+    """Return a host whose connection ssh shares among logins, and the socket of that connection.
+
+    The host is on the way to `host`, or `host` itself. Two empty strings if there is none.
+    """
+    for current, found in _configurations(host, settings):
+        path = found.get("controlpath", "none")
+        if path != "none" and os.path.exists(path):
+            return current, path
+    return "", ""
+
+
+class KnownHosts(NamedTuple):
+    """By which names ssh knows the keys of a host and of its jump hosts, and in which files."""
+
+    names: frozenset[str]
+    files: str
+    """As ssh prints them, separated by spaces."""
+
+
+def known_hosts(host: str, settings: SshSpec) -> KnownHosts:
+    """Return how ssh's own configuration names a host, whatever a host prints."""
+    names: set[str] = set()
+    files = ""
+    for current, found in _configurations(host, settings):
+        name, _, port = current.rpartition("@")[2].partition(":")
+        own = {name, found.get("hostname", name)}
+        ports = {port, found.get("port", "")} - {""}
+        names |= own | {found.get("hostkeyalias", name)}
+        names |= {f"[{each}]:{port}" for each in own for port in ports}
+        files += f" {found.get('userknownhostsfile')} {found.get('globalknownhostsfile')} "
+    return KnownHosts(frozenset(names), files)
+
+
+def _configurations(host: str, settings: SshSpec) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield ssh's options for a host and for the jump hosts on the way to it, each with its name.
+
+    The names of options are in lower case.
+    """
+    waiting, seen = [host], set()
+    while waiting:
+        current = waiting.pop()
+        words = _settings_words(settings, current, settings.config_file)
+        seen.add(current)
+        found = ssh_options(current, words)
+        yield current, found
+        jumps = found.get("proxyjump", "none").split(",")
+        waiting += [each for each in jumps if each != "none" and each not in seen]
 
 
 @lru_cache(maxsize=1)
