@@ -269,6 +269,7 @@ SLIPS = {
     "run --num-workers 2 train.py": "",
     "logs jobb": "did you mean 'job'?",
     "logs worker": "distrun logs -t worker",
+    "logs job worker:0": "distrun logs job -t worker:0",
     "explain keras2": "",
     "explain backof": "restart.backoff",
     "init kerasfit": "",

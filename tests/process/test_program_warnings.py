@@ -224,6 +224,34 @@ def test_a_slow_interpreter_delays_no_output_and_no_end(distrun: Distrun) -> Non
     assert "did not answer within 5 s" in distrun.told(65, "launch", "--strict", spec)
 
 
+def test_more_gpus_than_there_are(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = distrun.cwd / "nvidia-smi"  # it lists two GPUs
+    write_program(program, "#!/bin/sh\necho asked >> asked\necho 0\necho 1\n")
+    monkeypatch.setenv("PATH", str(distrun.cwd), prepend=os.pathsep)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def told(command: str, *options: str, **keys: Any) -> tuple[int, str]:
+        done = distrun(command, distrun.write_spec("true", **keys), *options)
+        return done.returncode, done.stderr
+
+    far = {"cluster": {"worker": {"count": 2, "gpus": 9}}, "hosts": ["far1", "far2"]}
+    assert "warning" not in told("validate", **far)[1]
+    assert not (distrun.cwd / "asked").exists(), "asked though the spec asks for nothing here"
+
+    asks: Any = {"cluster": {"worker": {"count": 2, "gpus": 2}}}
+    warned = "the tasks on localhost ask for 4 GPUs, and it has 2"
+    code, said = told("validate", **asks)
+    assert code == 0
+    assert re.search(rf"job\.yaml:\d+:\d+: warning: {warned}; lower `gpus`", said)
+    for command, *options in (("validate", "--strict"), ("launch",)):
+        code, said = told(command, *options, **asks)
+        assert code == 65
+        assert warned in said
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert "ask for 4 GPUs, and it has 1" in told("validate", **asks)[1]
+
+
 def test_gpus_that_nvidia_smi_cannot_list_are_not_taken_for_none(
     distrun: Distrun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +264,7 @@ def test_gpus_that_nvidia_smi_cannot_list_are_not_taken_for_none(
     assert why in distrun("doctor", distrun.write_spec("true")).stdout
     asks = distrun.write_spec("true", cluster={"worker": {"count": 2, "gpus": 1}})
     assert f"ask for 2 GPUs, and it has 0; {why}" in distrun.told(65, "launch", asks)
+    assert why in distrun("validate", asks).stderr
 
     # A machine without GPUs may have nvidia-smi all the same.
     program.write_text("#!/bin/sh\necho No devices were found\nexit 6\n")
