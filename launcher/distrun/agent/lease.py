@@ -73,7 +73,6 @@ class Lease:
         return self._next_heartbeat - self._now()
 
     def heartbeat(self) -> Heartbeat:
-        """The next heartbeat, to be sent at once."""
         self._number += 1
         self._sent[self._number] = self._now()
         self._next_heartbeat = self._now() + self.interval

@@ -80,7 +80,6 @@ class Link:
         """The client that passed the present link; it waits until this is closed."""
 
     def open(self, loop: Loop, user: LinkUser) -> None:
-        """Start to receive orders for `user`."""
         self._loop = loop
         self._user = user
         self._next_check = loop.call_at(None, self._check_lease)
@@ -105,7 +104,6 @@ class Link:
 
     @property
     def is_up(self) -> bool:
-        """Whether the link can be written to."""
         return not self.channel.broken and self._decision is None
 
     # Sending -------------------------------------------------------------------------------

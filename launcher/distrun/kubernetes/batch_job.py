@@ -217,7 +217,6 @@ def adopt(store: JobStore, namespace: str, context: str) -> None:
 
 
 def signal(folder: JobFolder, batch: BatchJob) -> None:
-    """Have the supervisor stop the job as `stop_file` says."""
     place = (manifest.base_of(folder.job_id), folder_in_pod(folder.job_id))
     run(in_pod(batch, "stop", *place), folder.stop_file.read_text())
 

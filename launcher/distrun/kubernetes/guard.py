@@ -61,7 +61,6 @@ def main(seconds):
 
 def has(path, text):
     # type: (str, str) -> bool
-    """Whether a file has this text."""
     try:
         with open(path) as file:
             return file.read() == text
@@ -71,7 +70,6 @@ def has(path, text):
 
 def reap():
     # type: () -> list[int]
-    """Reap what has ended; return the ids."""
     found = []  # type: list[int]
     with contextlib.suppress(ChildProcessError):
         while not found or found[-1]:

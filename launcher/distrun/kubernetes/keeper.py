@@ -206,7 +206,6 @@ class Keeper:
         _write(request.answer, f"run {name} {json.dumps(facts)}\n")
 
     def _fail(self, cause: Cause) -> None:
-        """Answer all requests for new pods: there will be none."""
         failed = [each for each in self._requests if not each.pod]
         self._requests = [each for each in self._requests if each.pod]
         for each in failed:

@@ -108,7 +108,6 @@ def waits_in_queue(spec: Spec) -> bool:
 
 
 def base_of(job_id: str) -> str:
-    """Return the folder of a submitted job in its supervisor's pod."""
     return f"{FOLDER}/{job_id}"
 
 

@@ -242,7 +242,6 @@ def _write_files(archive: tarfile.TarFile, files: Manifest) -> None:
 
 
 def _add(archive: tarfile.TarFile, name: str, data: bytes | None, mode: int = 0o600) -> None:
-    """Add a file, or a folder."""
     info = tarfile.TarInfo(name)
     info.mode, info.mtime = mode, int(time.time())
     if data is None:
@@ -292,7 +291,6 @@ def _program(program: ProgramSpec, moved: Callable[[str], str]) -> ProgramSpec:
 
 
 def _moved(old: str, new: str, path: str) -> str:
-    """Return where a path is in the pod, if it is one that is sent."""
     old = old.rstrip("/")
     if old and path.rstrip("/") == old:
         return new

@@ -403,7 +403,6 @@ def _overlay(role: _Role) -> Json:
 
 
 def _common(overlays: list[Json]) -> Json:
-    """What is in all of them."""
     found = {}
     for key, value in overlays[0].items():
         values: list[Any] = [each.get(key) for each in overlays]
@@ -424,7 +423,6 @@ def _without(overlay: Json, common: Json) -> Json:
 
 
 def _template(overlay: Json) -> Json:
-    """Return an overlay as a spec has it."""
     spec = {key: value for key, value in overlay.get("spec", {}).items() if key != "containers"}
     own = [each for each in (overlay.get("container"),) if each]
     containers = [*own, *overlay.get("spec", {}).get("containers", ())]

@@ -235,7 +235,6 @@ def job_failure(
 
 
 def host_failure(cause: Cause, task: str | None = None) -> Outcome:
-    """Return the outcome of a failure of a host, or on one."""
     return job_failure(HostError.exit_code, cause, task)
 
 

@@ -32,7 +32,6 @@ _EXITS = (Code.TASK_EXITED, Code.TASK_KILLED, Code.TASK_EXITED_EARLY)
 
 
 def can_replace(state: JobState, host: str) -> bool:
-    """Whether tasks of a host may restart on others."""
     is_prepared = state.phase is not JobPhase.PREPARING
     is_open = is_prepared and state.outcome is None
     return is_open and host in state.hosts and state.replaces_hosts

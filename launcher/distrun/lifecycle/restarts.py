@@ -133,7 +133,6 @@ def _why_not(state: JobState, decision: Decision) -> Cause | None:
 
 
 def _members(state: JobState, failed: TaskState, scope: Scope) -> list[TaskState]:
-    """Return the tasks that restart after a failure."""
     if scope is Scope.TASK:
         return [failed]
     group = (task for task in state.tasks.values() if task.is_in_group)
@@ -367,7 +366,6 @@ def _backoff(job_id: str, policy: RestartSpec, budget: Budget, number: int) -> f
 
 
 def _awaiting_restart(task: TaskState, number: int) -> TaskState:
-    """Return a task that will restart; its present attempt is being stopped."""
     phase = task.phase
     if task.has_ended:
         phase = TaskPhase.RESTARTING
@@ -380,7 +378,6 @@ def _awaiting_restart(task: TaskState, number: int) -> TaskState:
 
 
 def _without_restart(task: TaskState) -> TaskState:
-    """Return a task whose restart was canceled."""
     ended = task.phase is TaskPhase.RESTARTING
     return replace(task, restart=None, phase=task.final_phase if ended else task.phase)
 

@@ -266,7 +266,6 @@ class HostState(HostAgent, kw_only=True):
 
     @property
     def is_usable(self) -> bool:
-        """Whether tasks can start on it."""
         return self.why_unusable is None
 
     @property
@@ -488,17 +487,14 @@ class JobState(Frozen, kw_only=True):
         return replace(self, lost_agents=tuple(left))
 
     def needs(self, task: TaskState) -> bool:
-        """Whether the job fails if this task fails."""
         return self.rule(task).essential or self.success is Success.ALL
 
     @property
     def row(self) -> Strategy:
-        """What the strategy means."""
         return STRATEGIES[self.strategy].with_workers(self.workers)
 
     @property
     def gpu_tasks(self) -> list[str]:
-        """The names of the tasks on hosts with GPUs."""
         hosts = {host.name for host in self.hosts.values() if host.gpus}
         return [task.name for task in self.tasks.values() if task.host in hosts]
 
@@ -509,7 +505,6 @@ class JobState(Frozen, kw_only=True):
         return [task for task in tasks if task.role in (Role.CHIEF, Role.WORKER)]
 
     def rule(self, task: TaskState) -> RoleRule:
-        """Return what the strategy says of a task's role."""
         rule = self.row.rule(task.role)
         return replace(rule, restarts=Scope.GROUP) if task.joins_cluster else rule
 
@@ -538,7 +533,6 @@ class JobState(Frozen, kw_only=True):
         return replace(self, incidents={**self.incidents, incident.number: incident})
 
     def incident_of(self, task: TaskState) -> Incident | None:
-        """Return the incident after which a task is to restart."""
         return None if task.restart is None else self.incidents.get(task.restart)
 
     def budget(self, name: str) -> Budget:
@@ -558,7 +552,6 @@ class JobState(Frozen, kw_only=True):
 
     @property
     def has_restarts(self) -> bool:
-        """Whether anything of the job may restart."""
         return any(each.max > 0 for each in (self.policy, *self.role_policies.values()))
 
     @property
@@ -614,11 +607,9 @@ class JobState(Frozen, kw_only=True):
 
     @property
     def worker_count(self) -> int:
-        """The number of tasks of the role worker."""
         return sum(task.role is Role.WORKER for task in self.tasks.values())
 
     def with_plan(self, tasks: Iterable[TaskState]) -> JobState:
-        """Return this state with exactly these tasks."""
         planned = {task.name: task for task in tasks}
         dropped = {
             name: replace(each, restart=None)
@@ -633,7 +624,6 @@ class JobState(Frozen, kw_only=True):
         return empty.with_tasks(planned.values())
 
     def with_tasks(self, changed: Iterable[TaskState]) -> JobState:
-        """Return this state with some tasks added or replaced."""
         changes = {task.name: task for task in changed}
         unended, unstarted, undone = self.unended, self.unstarted, self.undone
         waiting = self.waiting

@@ -56,7 +56,6 @@ def ranks(placement: Iterable[Placed]) -> dict[str, Rank]:
 
 
 def rank_variables(rank: Rank) -> dict[str, str]:
-    """Return the variables for programs that need ranks."""
     return {
         "DISTRUN_RANK": str(rank.rank),
         "DISTRUN_WORLD_SIZE": str(rank.size),

@@ -204,7 +204,6 @@ def _addresses(
     facts: Mapping[str, HostFacts],
     free_ports: Mapping[str, Sequence[int]],
 ) -> dict[str, str]:
-    """The addresses by task, for tasks that have one."""
     free = {host: iter(ports) for host, ports in free_ports.items()}
     addresses = {}
     for placed in placement:
@@ -257,7 +256,6 @@ def _cluster(placement: Sequence[Placed], addresses: Mapping[str, str]) -> Clust
 def _shares(
     here: Sequence[Placed], host: HostSpec, facts: HostFacts, strategy: Strategy
 ) -> dict[str, dict[str, str]]:
-    """The variables for the GPUs and threads of each task of a host."""
     gpus = divide_gpus(here, host, facts, strategy)
     sharing = sharers(gpus)
     shares = {}

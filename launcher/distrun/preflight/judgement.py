@@ -371,7 +371,6 @@ def _check_bandwidth(answers: Answers, rates: Sequence[tuple[str, str, float]]) 
 
 
 def _own_results(answers: HostAnswers, *, has_failures: bool) -> Iterator[tuple[Grade, Cause]]:
-    """What a host says of its own ports and calls."""
     for error in answers.listen_errors:
         yield Grade.FAILED, error
     dialled = answers.dialled

@@ -15,7 +15,6 @@ _MIB = 1 << 20
 
 
 def nodes(roles: Iterable[RoleSpec], slurm: SlurmSpec, spares: int) -> int:
-    """Return how many nodes a job needs, its spares included."""
     if slurm.nodes is not None:
         return slurm.nodes
     roles = tuple(roles)
@@ -25,7 +24,6 @@ def nodes(roles: Iterable[RoleSpec], slurm: SlurmSpec, spares: int) -> int:
 
 
 def _share(role: RoleSpec, slurm: SlurmSpec) -> float:
-    """Return how many nodes the tasks of a role with GPUs fill."""
     given = (slurm.gpus_per_node or "").rpartition(":")[2]
     room = int(given or 0) // (role.gpus or 1)
     return role.count / room if room else role.count

@@ -101,7 +101,6 @@ class Advisor:
         return rates
 
     def _report(self) -> None:
-        """Say what costs much, once."""
         from distrun.advice.rules import advise_by_profiles
 
         state = self._job.state

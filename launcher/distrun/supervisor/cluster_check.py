@@ -88,7 +88,6 @@ class ClusterCheck:
             self._at[place].add(name)
 
     def _places(self, name: str) -> list[Place]:
-        """Where a task serves."""
         task, served = self._tasks.get(name), self._served.get(name, set())
         if task is None:
             return []
@@ -98,13 +97,11 @@ class ClusterCheck:
         return [*(("", address) for address in served), *((task.host, port) for port in ports)]
 
     def _is_at_own(self, name: str) -> bool:
-        """Whether a task serves at its own port."""
         task, port = self._tasks[name], _port(self._tasks[name].address)
         served = map(_port, self._served.get(name, ()))
         return not task.owns_tf_config and (port in self._ports.get(name, ()) or port in served)
 
     def _find(self, name: str) -> Cause | None:
-        """Return the mismatch between a task and others."""
         places = self._places(name)
         given = [(place, self._given.get(place, set())) for place in places]
         foreign = [(place, owners) for place, owners in given if owners and name not in owners]

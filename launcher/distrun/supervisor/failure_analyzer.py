@@ -328,7 +328,6 @@ class FailureAnalyzer:
                 yield path, file.read(_MOST_SCRIPT_BYTES).decode("utf-8", "replace")
 
     def _find_limit(self) -> Iterator[Cause]:
-        """Find where the script limits the time of collectives."""
         for path, text in self._scripts():
             for number, line in enumerate(text.splitlines(), 1):
                 found = _COLLECTIVE_LIMIT.search(line)

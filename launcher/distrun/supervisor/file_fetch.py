@@ -173,7 +173,6 @@ class Fetch:
         )
 
     def _list(self) -> None:
-        """Have all hosts list what their tasks have written."""
         for source, arguments in self._sources():
             source.start(arguments)
         self._wait()
@@ -236,7 +235,6 @@ class Fetch:
         return files
 
     def _digests(self, found: Mapping[str, Mapping[str, Found]]) -> dict[tuple[str, str], str]:
-        """Request the digests of files that may be the same."""
         by_name: dict[str, dict[str, Found]] = {}
         for label, files in found.items():
             for path, each in files.items():

@@ -94,7 +94,6 @@ class ForkedProcess:
         return code
 
     def kill(self) -> None:
-        """Send SIGKILL, unless it has ended."""
         if self.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
 

@@ -94,7 +94,6 @@ class JobHosts:
 
     @property
     def hosts_without_files(self) -> list[str]:
-        """The hosts that must be sent the program's files."""
         return [name for name in self.reaches if not self._view(name).has_files]
 
     def _view(self, host: str) -> HostView:
@@ -163,7 +162,6 @@ class JobHosts:
         return self.reaches[host]
 
     def remove(self, host: str) -> None:
-        """Note that a host is lost, with all that it had."""
         self.held_ports.pop(host, None)
         self.inspected.pop(host, None)
         if self.delivery is not None:
@@ -178,7 +176,6 @@ class JobHosts:
         self.order(host, protocol.HoldPorts(need.free, list(need.wanted), first, last))
 
     def ports_refused(self, host: str, refused: protocol.PortsRefused) -> Cause:
-        """Return why a host cannot hold its ports."""
         causes = []
         for cause in refused.causes:
             other = self._same_machine(host, cause.port) if cause.port else None
@@ -253,7 +250,6 @@ class JobHosts:
     def start_order(
         self, task: plan.TaskPlan, job_id: str, attempt: int, cause: str
     ) -> protocol.StartTask:
-        """Return the order to start an attempt; `cause` is why it follows another one."""
         own = {"DISTRUN_JOB_ID": job_id, "DISTRUN_ATTEMPT": str(attempt)}
         own[job_processes.VARIABLE] = forked_process.token()
         return protocol.StartTask(
@@ -292,6 +288,5 @@ def _marker(attempt: int, cause: str) -> str:
 
 
 def task_record(task: plan.TaskPlan) -> events.TaskRecord:
-    """Return a planned task as the job's record has it."""
     names = field_names(events.TaskRecord)
     return events.TaskRecord(**{name: getattr(task, name) for name in names})

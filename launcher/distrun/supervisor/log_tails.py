@@ -132,7 +132,6 @@ class LogTails:
         self._next = loop.call_at(None, self._check)
 
     def start(self, task: str, tail: TailedLog) -> None:
-        """Read the log of an attempt that runs now."""
         self._tails[task] = tail
         if self._next.when is None:
             self._resume()
@@ -148,12 +147,10 @@ class LogTails:
             self.stop(task)
 
     def read_rest(self, task: str) -> None:
-        """Read a log to its present end."""
         if task in self._tails:
             self._tails[task].read()
 
     def _check(self) -> None:
-        """Read logs that have grown, for a short time."""
         started = self._loop.now()
         if not self._turn:
             self._turn, self._has_grown = [*self._tails], False

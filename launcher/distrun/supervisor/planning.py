@@ -66,12 +66,10 @@ class Planning:
         return self._round if self._plan is None else None
 
     def add(self, request: MakePlan) -> None:
-        """Make a plan, once those before it are made."""
         self._requests.append(request)
         self._plan_next()
 
     def receive(self, host: str, report: Report) -> None:
-        """Handle a report of a host that the round may wait for."""
         if isinstance(report, protocol.Hello):
             self.hosts.add_hello(host, report)
         if self._round is not None:
@@ -189,7 +187,6 @@ class Planning:
     # Rounds --------------------------------------------------------------------------------
 
     def _plan_next(self) -> None:
-        """Begin the next round that was requested, if there is none."""
         while self._requests and self._round is None and self._job.state.outcome is None:
             request, state = self._requests.pop(0), self._job.state
             if request.restart not in state.incidents or self._plan is None:

@@ -169,7 +169,6 @@ class Probe:
                     self._job.order(host, order)
 
     def _measure(self, senders: Mapping[str, str]) -> None:
-        """Have each host receive from another one."""
         addresses = {host: address for address, host in self._addresses.items()}
         for host, sender in senders.items():
             if host not in self._targets or sender not in self._targets:
@@ -187,7 +186,6 @@ class Probe:
 
     @property
     def waiting_for(self) -> list[str]:
-        """The hosts that have not answered the last order yet."""
         waiting = set(self._waiting)
         if self._step == self._last_step:
             waiting |= {*self._hosts} - self._job.inspected.keys()
@@ -291,7 +289,6 @@ class Probe:
     # Programs ------------------------------------------------------------------------------
 
     def _programs(self, tasks: Iterable[TaskPlan]) -> dict[str, list[probe_messages.Program]]:
-        """Return the programs to inspect on each host, each once."""
         found: dict[str, dict[object, probe_messages.Program]] = {host: {} for host in self._hosts}
         for task in tasks:
             if task.host not in found or self._needs_files(task):

@@ -27,7 +27,6 @@ class ReceivedTree:
 
     @property
     def room(self) -> int:
-        """How many bytes may be written there."""
         place = os.path.abspath(self.path)
         while not os.path.isdir(place):
             place = os.path.dirname(place)
@@ -100,7 +99,6 @@ class Part:
         self.received = at
 
     def finish(self) -> None:
-        """Put it in its place."""
         os.ftruncate(self._descriptor, self._size)
         os.utime(self._descriptor, ns=(self._changed, self._changed))
         os.replace(self._fresh, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)

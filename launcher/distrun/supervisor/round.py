@@ -60,12 +60,10 @@ class Round:
 
     @property
     def is_probing(self) -> bool:
-        """Whether the hosts are ready and are being checked."""
         return self._probe is not None
 
     @property
     def waiting_for(self) -> list[str]:
-        """The hosts that have not answered the last order yet."""
         if self._probe is not None:
             return self._probe.waiting_for
         delivery = self.hosts.delivery
@@ -156,7 +154,6 @@ class Round:
         self.hosts.hold_ports(host, need)
 
     def on_unreachable(self, causes: Mapping[str, Cause]) -> None:
-        """Continue without these hosts, or end."""
         self.give_up(causes)
         causes = {host: cause for host, cause in causes.items() if host not in self.hosts.spares}
         self.unreachable.update(causes)
@@ -401,7 +398,6 @@ class NextRound(Round):
         return plan.place_again(self._spec, present, moving, rooms) or ()
 
     def _is_moved(self, placed: plan.Placed) -> bool:
-        """Whether a task is new on its host."""
         present = self._present.get(placed.name)
         return present is None or present.host != placed.host.name
 

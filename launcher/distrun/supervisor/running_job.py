@@ -68,7 +68,6 @@ class RunningJob:
         """Called once the actions that follow from an event have been carried out."""
 
     def begin(self, order: protocol.OpenJob) -> None:
-        """Record that the job is created or resumed."""
         spec = self.spec
         settings: dict[str, Any] = {
             "at": time.time(),

@@ -66,7 +66,6 @@ class RunningTask:
         """Whether it runs, and is not ready for the tasks that start after it."""
 
     def start(self, report: protocol.TaskStarted) -> None:
-        """The attempt runs."""
         self.attempt = report.attempt
         self._is_awaited = self._plan.is_awaited and self._plan.ready is not Ready.OFF
         if self._is_awaited and self._plan.ready is Ready.LINE:

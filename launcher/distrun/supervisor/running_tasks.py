@@ -67,14 +67,12 @@ class RunningTasks:
     # An attempt ----------------------------------------------------------------------------
 
     def expect(self, task: TaskPlan) -> None:
-        """The next attempt of a task is about to start."""
         if task.name in self._tasks:
             self._tasks[task.name].close()
         self._tasks[task.name] = RunningTask(task, self._job, self._tails, self)
         self.training.start(task.name)
 
     def start(self, report: protocol.TaskStarted) -> None:
-        """An attempt runs."""
         if report.task in self._tasks:
             self._tasks[report.task].start(report)
 
@@ -95,7 +93,6 @@ class RunningTasks:
             self._record_rest(task)
 
     def close(self) -> None:
-        """Stop reading logs."""
         for task in self._tasks.values():
             task.close()
         self._tails.close()
@@ -152,7 +149,6 @@ class RunningTasks:
 
     @property
     def progress(self) -> list[protocol.Progress]:
-        """All that is known of the tasks' progress."""
         return [task.latest for task in self._tasks.values() if task.latest is not None]
 
     # What an attempt does ------------------------------------------------------------------

@@ -94,8 +94,6 @@ class StackCollector:
         self._settle(number, (), "")
 
     def answer_command(self, request: TakeStacks, client: Client) -> None:
-        """Answer a command."""
-
         def answer(found: Stacks) -> None:
             if not client.ended:
                 processes = found.processes
@@ -168,7 +166,6 @@ class StackCollector:
 
 @lru_cache(maxsize=1)
 def _identity(program: str, _mtime: int) -> tuple[str, int]:
-    """The SHA-256 of a program, and its size."""
     import hashlib
 
     content = _read(program)

@@ -119,7 +119,6 @@ class StallDetector:
         self._next.move(self._now() + self._seconds / _CHECKS)
 
     def stop(self) -> None:
-        """Stop watching the tasks, until they are started again."""
         self._next.cancel()
         self.are_silent = False
 

@@ -29,7 +29,6 @@ class StartQueue:
         self._canceled: list[str] = []
 
     def start(self, action: lifecycle.StartAttempt) -> None:
-        """Start a task, now or later."""
         task = self._job.tasks[action.task]
         self._running.expect(task)
         self._waiting.setdefault(task.host, OrderedDict())[task.name] = action
@@ -56,7 +55,6 @@ class StartQueue:
             self._job.emit(events.StartsCanceled(at=time.time(), tasks=canceled))
 
     def remove_host(self, host: str) -> None:
-        """Forget the starts of a host that is lost."""
         self._waiting.pop(host, None)
         self._unanswered.pop(host, None)
 

@@ -42,12 +42,10 @@ class StopRequests:
             self._stop(order, is_signal=True)
 
     def on_launch_end(self) -> None:
-        """Stop the job with its launch command."""
         cause = Cause(Code.LAUNCH_COMMAND_DIED)
         self.receive(protocol.StopJob(cause, signal.SIGTERM, protocol.KILL_GRACE, 129))
 
     def receive(self, order: protocol.StopJob) -> None:
-        """Stop the job for a command."""
         is_of_launch = order.exit_code == 128 + signal.SIGTERM
         if not (is_of_launch and self._was_signalled and self._is_last_within(_LAUNCH_SECONDS)):
             self._stop(order, is_signal=False)

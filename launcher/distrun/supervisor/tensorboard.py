@@ -44,7 +44,6 @@ class TensorBoard:
         self._deadline = job.loop.call_at(None, self._report_silence)
 
     def on_event(self, _: object, event: events.Event, __: object) -> None:
-        """Start it once the job is planned."""
         if isinstance(event, events.JobPlanned) and not self._is_started:
             self._is_started = True
             self._job.call_after(self.start)
@@ -67,7 +66,6 @@ class TensorBoard:
         self._deadline.move(self._job.loop.now() + _ANSWER_SECONDS)
 
     def receive(self, report: Report) -> None:
-        """Handle what its agent reports of it."""
         if isinstance(report, protocol.TaskListening) and self._port in report.ports:
             self._deadline.cancel()
             started = events.TensorBoardStarted(at=time.time(), address=address(self._port))
@@ -88,7 +86,6 @@ class TensorBoard:
 
 
 def _start_failure(port: int, error: OSError) -> Cause:
-    """Return why there is no port for it."""
     if error.errno == errno.EACCES:
         why = Cause(Code.PORT_PRIVILEGED, port=port)
     elif port and error.errno == errno.EADDRINUSE:

@@ -66,7 +66,6 @@ def select_files(spec: Spec, exclude: Sequence[str] = ()) -> FileSelection:
 
 
 def sent_folders(program: ProgramSpec) -> str:
-    """The folders that are sent, for messages."""
     if program.sync is Sync.SCRIPT and program.sync_paths:
         return " and ".join(program.sync_paths)
     return program.sync_base
@@ -141,7 +140,6 @@ class FileSelection:
         return ", ".join(f"{_shown(name)} {format_bytes(size)}" for name, size in largest)
 
     def add_folder(self, path: bytes) -> None:
-        """Add a folder, even if it is empty."""
         self._folders.add(self._resolve_folder(path))
 
     def manifest(self, on_read: Callable[[int], None] = lambda _: None) -> Manifest:

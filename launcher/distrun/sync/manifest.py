@@ -32,5 +32,4 @@ class Manifest(Frozen, kw_only=True):
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
         return sum(file.size for file in self.files)

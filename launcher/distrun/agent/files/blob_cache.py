@@ -43,7 +43,6 @@ class BlobCache:
         return None
 
     def has(self, digest: str, size: int) -> bool:
-        """Whether a blob of that size is in the cache."""
         found = self.open(digest, size)
         if found is not None:
             os.close(found)

@@ -104,7 +104,6 @@ class FileReceiver:
             self._link.send_heartbeat_if_due()
 
     def work(self) -> None:
-        """Continue for a short time."""
         until = time.monotonic() + _SLICE_SECONDS
         try:
             while self._works and time.monotonic() < until:
@@ -270,7 +269,6 @@ class FileReceiver:
     # The end -------------------------------------------------------------------------------
 
     def _discard(self) -> None:
-        """Remove an unfinished tree."""
         self._works.clear()
         self._missing.clear()
         if self._arrival is not None:

@@ -102,7 +102,6 @@ class _Machine:
             del self._roots[pid]
 
     def _ancestors(self, pid: int) -> List[int]:
-        """Return a process, its parent, and so on."""
         found: List[int] = []
         while pid in self._all and pid not in found:
             found.append(pid)

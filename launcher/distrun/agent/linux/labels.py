@@ -31,7 +31,6 @@ def of_attempt(job_id: str, task: str, attempt: int) -> int:
 
 
 def is_of_job(label: int, job_id: str) -> bool:
-    """Whether a label is that of an attempt of this job."""
     return label >> _ATTEMPT_BITS == _of_job(job_id)
 
 

@@ -32,7 +32,6 @@ def state_folder() -> str:
 
 
 def _home() -> str:
-    """The user's home; empty if there is none."""
     home = os.environ.get("HOME", "")
     if not os.path.isabs(home):
         try:

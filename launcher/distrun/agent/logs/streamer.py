@@ -49,7 +49,6 @@ class LogStreamer:
             self._in_flight -= order.size
 
     def add(self, path: str) -> None:
-        """Follow a file of the folder from now on."""
         name = os.path.basename(path)
         self._sent.setdefault(name, 0)
         self.on_growth(path)
@@ -66,7 +65,6 @@ class LogStreamer:
 
     @property
     def is_done(self) -> bool:
-        """Whether the launching side has received everything."""
         return not self._grown and not self._in_flight
 
     def send(self, channel: Channel[Order, Report]) -> None:

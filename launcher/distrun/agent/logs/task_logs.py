@@ -35,7 +35,6 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def index_of(path: str) -> str:
-    """The path of a log's index."""
     return os.path.splitext(path)[0] + INDEX_SUFFIX
 
 
@@ -129,7 +128,6 @@ class TaskLogs:
         self.check_disk()
 
     def _changed(self) -> List[str]:
-        """The logs that may have grown since the last update."""
         if self._must_poll:
             return list(self._sizes)
         if self._inotify is not None:

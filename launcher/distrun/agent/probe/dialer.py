@@ -51,7 +51,6 @@ def dial(order: Dial) -> Dialled:
 
 
 def measure(order: Measure) -> Measured:
-    """Receive from a host, and return how fast."""
     (target,), seconds = order.targets, order.seconds
     machine = target.machine
     addresses = _in_threads(_resolve, [machine], seconds).get(machine)

@@ -48,7 +48,6 @@ class Listener:
         return errors
 
     def close(self) -> None:
-        """Stop listening, and close all connections."""
         for listening in self._listening:
             self._loop.unwatch(listening)
             listening.close()

@@ -54,7 +54,6 @@ def unseen(order: Listen, mark: str) -> List[Cause]:
 
 
 def remove(order: Listen) -> StoppedListening:
-    """Remove this host's files."""
     for _, place in _places(order):
         # The folder may have been made since: the file is in one above then.
         above = place
@@ -72,7 +71,6 @@ def _remove(path: str) -> bool:
 
 
 def _places(order: Listen) -> Iterator[Tuple[str, str]]:
-    """Each folder as the program names it, and where it is."""
     for folder in order.folders if order.mark else ():
         yield folder, _place(order, folder)
 

@@ -232,7 +232,6 @@ def _busy_seconds() -> float:
 
 
 def _state(pid: int) -> Dict[str, Any]:
-    """How a process may differ from others."""
     return {
         "cores": _try(lambda: len(os.sched_getaffinity(pid)), 0),
         "quota": facts.cgroup_quota(pid),

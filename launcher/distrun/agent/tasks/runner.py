@@ -260,7 +260,6 @@ class TaskRunner:
         return contact
 
     def measure_cpu(self) -> None:
-        """Report how much processor time each task has used."""
         ticks = {task.name: sum(p.ticks for p in task.members()) for task in self._tasks.values()}
         second = os.sysconf("SC_CLK_TCK")
         self._link.send(protocol.CpuMeasured({task: n / second for task, n in ticks.items()}))
@@ -354,7 +353,6 @@ class TaskRunner:
         return found
 
     def _note_deaths(self) -> None:
-        """Note which processes of tasks signals have killed."""
         deaths = [] if self._deaths is None else list(child_deaths.read(self._deaths))
         for pid, signum, parent in deaths:
             for task in self._tasks.values() if signum in _OF_CRASHES else ():
@@ -453,7 +451,6 @@ class TaskRunner:
         return [pid for pid in processes.children(os.getpid()) if pid not in others]
 
     def signal_strays(self, signum: int) -> None:
-        """Send a signal to all processes that belong to no task."""
         for pid in self._strays():
             for process in processes.tree(pid):
                 processes.send(process, signum)

@@ -104,7 +104,6 @@ class StackDumper:
         self._calls.add(call)
 
     def close(self) -> None:
-        """End what has not ended."""
         for call in self._calls:
             call.close()
         self._calls.clear()

@@ -78,7 +78,6 @@ class UsageSampler:
         self._next = loop.call_at(None, self._sample)
 
     def start(self, task: Task) -> None:
-        """Sample a task from now on."""
         self._records[task.name] = _Record(task)
         self._last_start, self._idle_rounds = self._loop.now(), 0
         self._next.move_forward(self._last_start + _FIRST_INTERVAL)

@@ -33,7 +33,6 @@ def login_address(hello: Hello, hosts: int, own: str | None) -> str | None:
 
 
 def _source_address(address: str) -> str | None:
-    """Return this machine's address on the route to that one."""
     try:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         with socket.socket(family, socket.SOCK_DGRAM) as probe:

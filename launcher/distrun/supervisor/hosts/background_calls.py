@@ -177,7 +177,6 @@ class BackgroundCall:
         self._deadline = loop.call_at(loop.now() + seconds, self._give_up)
 
     def _give_up(self) -> None:
-        """End it without an answer."""
         self._answer = b""
         self._finish()
 

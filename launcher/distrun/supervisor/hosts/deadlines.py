@@ -115,13 +115,11 @@ class OrderDeadlines:
         self._schedule()
 
     def pause(self) -> None:
-        """The link is lost."""
         if self._is_pausable and self._paused_at is None:
             self._paused_at = self._loop.now()
             self._alarm.cancel()
 
     def resume(self) -> None:
-        """The link is up."""
         if self._paused_at is not None:
             lost = self._loop.now() - self._paused_at
             self._paused_at = None
@@ -130,7 +128,6 @@ class OrderDeadlines:
             self._schedule()
 
     def clear(self) -> None:
-        """Wait for nothing any more."""
         self._dues.clear()
         self._alarm.cancel()
 

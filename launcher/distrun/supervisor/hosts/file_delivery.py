@@ -59,7 +59,6 @@ class FileSender:
         """Why a file cannot be sent."""
 
     def resume(self, wanted: file_messages.FilesRequested) -> None:
-        """Send the files that the host has requested."""
         self._numbers = deque(wanted.numbers)
         self._offset = wanted.offset
         self._in_flight = 0
@@ -73,7 +72,6 @@ class FileSender:
         self._numbers.clear()
 
     def record_received(self, count: int) -> None:
-        """Note that a part of so many bytes has arrived."""
         self._in_flight = max(0, self._in_flight - count - _OVERHEAD)
         self.received = min(self.received + count, self.size or 0)
 
@@ -143,7 +141,6 @@ class FileDelivery:
 
     @property
     def is_finished(self) -> bool:
-        """Whether every host has its copy or cannot have one."""
         return not self.waiting_for
 
     def add(self, host: str) -> None:
@@ -152,12 +149,10 @@ class FileDelivery:
         self.refusals.pop(host, None)
 
     def forget(self, host: str) -> None:
-        """Stop waiting for a host."""
         self.waiting_for.discard(host)
         self.refusals.pop(host, None)
 
     def start(self, host: str) -> None:
-        """Start with a host whose agent has answered."""
         if host in self.waiting_for:
             self._senders[host] = FileSender(self._manifest)
             self._send_list(host, self._senders[host], self._parts)

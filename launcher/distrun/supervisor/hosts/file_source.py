@@ -63,7 +63,6 @@ class FileSource(LinkUser):
         self.link = Link(links, self, reach.connect_timeout, None)
 
     def start(self, arguments: Arguments) -> None:
-        """Log in as soon as there is a slot for it."""
         self.files = [{} for _ in arguments.folders]
         self._arguments = (*vars(arguments).values(), MOST_FILES)
         self.link.connect()
@@ -82,7 +81,6 @@ class FileSource(LinkUser):
             self.link.limit(_SILENT_SECONDS)
 
     def close(self) -> None:
-        """End the login."""
         if self.link.state is not LinkState.GONE:
             self.link.end()
 
@@ -159,7 +157,6 @@ class FileSource(LinkUser):
         return True
 
     def leave_out(self, path: str, why: str) -> None:
-        """Note that a file does not come, and why."""
         if len(self.left_out) < _MOST_LEFT_OUT:
             self.left_out.append((path, why))
 

@@ -104,7 +104,6 @@ class FormerAgent(LinkUser):
 
     @property
     def has_logs_begun(self) -> bool:
-        """Whether a part of a log has arrived, or all of them."""
         return self._logs_began is not None or self._has_ended
 
     @property
@@ -225,7 +224,6 @@ class FormerAgent(LinkUser):
             self.link.limit(min(_CLEARING_SECONDS, self._logs_due - now))
 
     def _on_cleared(self) -> None:
-        """The host has said that nothing is left."""
         self.mirror.index_rest()
         self.failure = None
         self.give_up()
@@ -270,7 +268,6 @@ class FormerAgents:
             agent.clear(self._on_end, self._on_delay)
 
     def __len__(self) -> int:
-        """The number of agents that have not been cleared."""
         return len(self._agents)
 
     @property

@@ -182,7 +182,6 @@ class Host(LinkUser):
         return self.link.state is LinkState.UP
 
     def send_list(self, sender: FileSender, parts: list[Order]) -> None:
-        """Send the list of the program's files; the sender sends those that the host lacks."""
         self._file_sender = sender
         for part in parts:
             self.order(part)
@@ -258,7 +257,6 @@ class Host(LinkUser):
             self._dismiss(connection)  # the host says once its agent has ended
 
     def _send_agent(self, connection: Connection) -> None:
-        """Send the agent over a new connection, and its configuration."""
         agent = connection.agent()
         self._copy_key, connection.agent_size = connection.copy_key, len(agent)
         if agent:
@@ -326,7 +324,6 @@ class Host(LinkUser):
         self.link.enter(LinkState.WAITING, delay)
 
     def _fail_to_connect(self, status: int | None) -> None:
-        """Find out why the first connection failed."""
         connection = self.link.connection
         if self._is_unneeded:
             self._mark_gone(Cause(Code.AGENT_NOT_NEEDED))
@@ -435,7 +432,6 @@ class Host(LinkUser):
             self.order(protocol.Shutdown())
 
     def handle(self, connection: Connection, message: Report) -> None:
-        """Handle a report that was checked."""
         if self.reach.lifetime is not Lifetime.LINK:
             self.deadlines.record_report(message)
         handler = self._handlers.get(type(message))

@@ -132,7 +132,6 @@ class ChecksummedReceiver(HostChannel):
 
     @property
     def noise(self) -> bytes:
-        """The last bytes before the mark."""
         return self._noise if self.met else self._noise + bytes(self._incoming)
 
     def receive(self) -> list[tuple[int, Report]]:

@@ -103,7 +103,6 @@ class _Keeper:
         ours.send(json.dumps(settings).encode())
 
     def release(self) -> subprocess.Popen[bytes] | None:
-        """Have it delete the Job; it ends then."""
         if self._control is not None:
             with contextlib.suppress(OSError):
                 self._control.send(b"{}")
@@ -116,7 +115,6 @@ _keeper: _Keeper | None = None
 
 
 def is_keeper(pid: int) -> bool:
-    """Whether a process is one that keeps the pods of a job."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             words = file.read().split(b"\0")
@@ -217,7 +215,6 @@ class KubernetesReach(Reach):
         return kubectl.failure(status or 0, text, Code.KUBECTL_ENDED), False
 
     def _failure(self, text: str, status: int) -> Cause:
-        """Return why a first connection failed."""
         old = re.search(rf"{bootstrap.TOO_OLD} (\S+)", text)
         if old is not None:
             return Cause(Code.PYTHON_TOO_OLD, name=old[1])
@@ -255,5 +252,4 @@ def _said_cause(text: str) -> Cause | None:
 
 
 def make_reach(host: HostSpec, spec: Spec, _files: object, found_as: str) -> Reach:
-    """Return the reach of a host of the spec."""
     return KubernetesReach(host, spec, found_as)

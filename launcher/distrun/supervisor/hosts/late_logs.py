@@ -61,7 +61,6 @@ class LateLogs:
         """Whether hosts are tried a last time, because the job ends."""
 
     def __len__(self) -> int:
-        """The number of hosts from which logs are being received."""
         return len(self._receiving)
 
     def add(self, host: Host, cause: Cause, at: float) -> dict[str, int]:
@@ -95,7 +94,6 @@ class LateLogs:
         )
 
     def receive(self, name: str) -> None:
-        """Start to receive logs from a host that has been reached again."""
         if not self._is_last:
             self._receiving.clear([agent for agent in self._lost if agent.name == name])
 

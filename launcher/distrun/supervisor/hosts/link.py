@@ -143,7 +143,6 @@ class Link:
         self._expiry.move(None if seconds is None else self._loop.now() + seconds)
 
     def connect(self) -> None:
-        """Connect as soon as there is a slot for it."""
         self._links.request(self)
 
     def lose(self, *, was_silent: bool) -> None:
@@ -205,7 +204,6 @@ class Link:
             self._loop.watch(connection.stderr, lambda: self._on_stderr(connection))
 
     def begin(self) -> None:
-        """Send what a login begins with."""
         if self.connection is not None:
             self.touch()
             self._user.on_login(self.connection)
@@ -230,7 +228,6 @@ class Link:
 
     @property
     def is_asking(self) -> bool:
-        """Whether a question about this connection waits for its answer."""
         return self._asked is not None
 
     def ask(self, question: Question | None, cause: Cause, follow: Callable[[Cause], None]) -> None:
@@ -261,7 +258,6 @@ class Link:
             self._loop.unwatch(connection.channel.reader)
 
     def close(self) -> None:
-        """Close the connection, if there is one."""
         connection, self.connection = self.connection, None
         asked, self._asked = self._asked, None
         if asked is not None:
@@ -333,7 +329,6 @@ class Links:
         loop.before_wait.append(self._flush)
 
     def request(self, link: Link) -> None:
-        """Have a link log in as soon as there is a slot."""
         self._waiting[link] = None
         self._filling.move(self.loop.now())
 
@@ -360,7 +355,6 @@ class Links:
 
     @property
     def pids(self) -> set[int]:
-        """The processes of the logins."""
         return {link.pid for link in self._all if link.pid is not None}
 
     def _fill(self) -> None:

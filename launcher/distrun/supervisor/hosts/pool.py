@@ -34,7 +34,6 @@ _MOST_NAMED = 20
 
 
 def _is_stopped(child: int) -> bool:
-    """Whether a child was stopped since the last call."""
     with contextlib.suppress(ChildProcessError):
         return os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOHANG) is not None
     return False
@@ -125,7 +124,6 @@ class HostPool:
             host.order(message)
 
     def shut_down(self) -> None:
-        """Have all agents end, and then give up their hosts."""
         self._is_ending = True
         self.order_all(protocol.Shutdown())
         self._give_up_hosts()
@@ -137,7 +135,6 @@ class HostPool:
             self._removals += [each for each in found if each is not None]
 
     def deliver(self, host: str, sender: FileSender, parts: list[Order]) -> None:
-        """Send a host the list of the program's files, then those that it requests."""
         if host in self._hosts:
             self._hosts[host].send_list(sender, parts)
 
@@ -234,7 +231,6 @@ class HostPool:
         self._run_endings()
 
     def _run_endings(self) -> None:
-        """Continue to end what hosts have left."""
         for each in list(self._endings):
             ending, follow = each
             if ending.step():

@@ -90,7 +90,6 @@ class Connection:
 
     @property
     def stderr_text(self) -> str:
-        """The end of what was read from standard error."""
         return self._printed.decode("utf-8", "replace").strip()
 
     @property
@@ -127,7 +126,6 @@ class Connection:
 
     @property
     def noise(self) -> bytes:
-        """The last bytes before the mark."""
         return self.channel.noise if isinstance(self.channel, ChecksummedReceiver) else b""
 
     def answer(self, name: bytes) -> dict[str, Any]:

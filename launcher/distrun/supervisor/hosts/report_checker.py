@@ -224,7 +224,6 @@ class ReportChecker:
         return None if is_asked else Cause(Code.REPORT_UNASKED, name=name)
 
     def _check_single_answer(self, name: str, report: Any) -> bool:
-        """Return whether an order waits for this answer."""
         answered = next((each for each in self._unanswered if name in each), None)
         if answered is None or self._unanswered[answered] <= 0:
             return False

@@ -57,12 +57,10 @@ class ReportReceiver:
         return was_replaying
 
     def receive_held(self, connection: Connection) -> None:
-        """Receive the messages that were held back."""
         held, self._held = self._held, []
         self.receive(connection, held)
 
     def receive(self, connection: Connection, messages: list[tuple[int, Report]]) -> None:
-        """Check and handle messages, and acknowledge them."""
         link = self._link
         last = written = 0
         is_requested = False

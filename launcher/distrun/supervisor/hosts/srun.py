@@ -132,6 +132,5 @@ def _environment(given: SlurmNode) -> dict[str, str]:
 
 
 def make_reach(host: HostSpec, spec: Spec, files: Manifest | None, _found_as: str) -> Reach:
-    """Return the reach of a host of the spec."""
     assert host.slurm is not None  # noqa: S101 - only such hosts are reached by srun
     return SrunReach(host.name, host.slurm, spec.scripts, files)

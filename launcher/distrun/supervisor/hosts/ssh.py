@@ -216,5 +216,4 @@ def _enlarge(pipe: int) -> int:
 
 
 def make_reach(host: HostSpec, spec: Spec, _files: object, _found_as: str) -> Reach:
-    """Return the reach of a host of the spec."""
     return SshReach(host.name, spec)

@@ -63,7 +63,6 @@ def link_command(
 
 
 def login_command(host: str, settings: SshSpec) -> str:
-    """Return the shell command that logs in to a host with the spec's settings."""
     options = [f"-o{name}={value}" for name, value in settings.options.items()]
     return shlex.join(
         ["ssh", *_settings_words(settings, host, settings.config_file), *options, host]

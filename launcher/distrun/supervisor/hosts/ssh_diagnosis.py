@@ -123,7 +123,6 @@ def _exit_fields(status: int, last: str) -> dict[str, Any]:
 
 
 def _diagnose_login(status: int, stderr: str, stdout: str) -> Code:
-    """Return what is wrong with the commands that a login runs."""
     if status == EXIT_TOO_OLD:
         return Code.PYTHON_TOO_OLD
     if any(sign in text for sign in _NO_COMMANDS for text in (stderr, stdout)):
@@ -212,7 +211,6 @@ def _reported_failure(stderr: str) -> Code | None:
 
 
 def _last_lines(text: str) -> str:
-    """The last meaningful lines, joined into one."""
     lines = _meaningful_lines(text) or [line.strip() for line in text.splitlines()]
     return " / ".join(lines[-_LAST_LINES:]).removeprefix("ssh: ")
 
