@@ -82,10 +82,7 @@ class Agent:
             signal.signal(number, signal.SIG_IGN)
 
     def run(self) -> None:
-        """Serve until a shutdown or the end of the link; leaves no process behind.
-
-        After a defect, the supervisor gets a report, and the guard ends what is left.
-        """
+        """Serve until a shutdown or the end of the link; leaves no process behind."""
         try:
             self._serve()
         except BaseException:  # noqa: BLE001 - whatever it is
@@ -383,10 +380,7 @@ def write_unsent(path: str, unsent: List[protocol.Report]) -> None:
 
 
 def _check(order: protocol.Configure) -> None:
-    """End what a lost agent of the job has left on this host.
-
-    Raises CauseError: it does not end, or the supervisor speaks another protocol.
-    """
+    """End what a lost agent of the job has left on this host. Raises CauseError."""
     if order.protocol != protocol.PROTOCOL:
         cause = Cause(Code.PROTOCOL_DIFFERS, count=order.protocol, total=protocol.PROTOCOL)
         raise CauseError(cause)

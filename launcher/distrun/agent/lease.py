@@ -89,9 +89,6 @@ class Lease:
             syscalls.set_timer(self._timer, max(left - half, _SHORTEST_TIMER))
 
     def on_link_lost(self) -> None:
-        """Forget the heartbeats that were sent over the lost link, and send the next one at once.
-
-        The next link may not last until the next heartbeat would be due.
-        """
+        """Forget the heartbeats that were sent over the lost link; send the next one at once."""
         self._sent.clear()
         self._next_heartbeat = self._now()

@@ -50,11 +50,7 @@ class Handle:
 
 
 class Loop:
-    """Calls what is watched or scheduled, one function after another. None of them may block.
-
-    Args:
-        clock: in seconds; default: time.monotonic.
-    """
+    """Calls what is watched or scheduled, one function after another. None of them may block."""
 
     def __init__(self, clock: Optional[Callable[[], float]] = None) -> None:
         self.now = clock or time.monotonic

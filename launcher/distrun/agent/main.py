@@ -178,10 +178,7 @@ def _exit_like(status: int) -> NoReturn:
 
 
 def connection_addresses(connection: str) -> Tuple[str, str]:
-    """The client's address and this host's, from SSH_CONNECTION; '' for one that it lacks.
-
-    It is UNKNOWN if sshd was given a pipe (`sshd -i` as the end of a ProxyCommand). See ssh(1).
-    """
+    """The client's address and this host's, from SSH_CONNECTION; '' for one that it lacks."""
     words = connection.split()
     client, own = (words[0], words[2]) if len(words) == 4 else ("", "")
     return (client if _is_address(client) else "", own if _is_address(own) else "")

@@ -25,10 +25,7 @@ _MOST_PIDS = 50
 
 
 def end(job_id: str, attempts: Mapping[str, int]) -> List[int]:
-    """End the processes of these attempts, and of earlier ones of the same tasks.
-
-    Blocks for two seconds if they ignore SIGTERM. Returns the ids of those that do not end.
-    """
+    """End the processes of these attempts, and of earlier ones. Returns the ids of those left."""
     left: List[int] = []
     for _ in range(_MOST_ROUNDS):
         found = labels.find(job_id, attempts)
@@ -39,10 +36,7 @@ def end(job_id: str, attempts: Mapping[str, int]) -> List[int]:
 
 
 def wait_for_guard(name: str) -> List[int]:
-    """Wait until agent, guard and the process that stands by are gone: `name` is their socket's.
-
-    Suspended ones are resumed. Returns the ids of those that are there after 20 seconds.
-    """
+    """Wait until agent, guard and its stand-in are gone. Returns those left after 20 s."""
     deadline = time.monotonic() + _GUARD_SECONDS
     resume(name)
     while not _is_free(name):

@@ -91,10 +91,7 @@ def find(batches: Iterable[BatchJob]) -> dict[str, QueueEntry]:
 
 
 def objects(batch: BatchJob) -> dict[str, list[dict[str, Any]]]:
-    """Return the Jobs and pods of the submitted jobs of a namespace, by their Jobs' names.
-
-    A pod whose node is cut off is among them until Kubernetes knows that it has ended.
-    """
+    """Return the Jobs and pods of the submitted jobs of a namespace, by their Jobs' names."""
     command = [*words(batch), "get", "jobs,pods", "-l", manifest.LABEL, "-o", "json"]
     found: dict[str, list[dict[str, Any]]] = {}
     try:
@@ -108,11 +105,7 @@ def objects(batch: BatchJob) -> dict[str, list[dict[str, Any]]]:
 
 
 def wait_for_admission(spec: Spec, job_id: str) -> None:
-    """Create the Jobs of the tasks' pods, and wait until their queue has admitted them.
-
-    Raises:
-        SchedulerError: one cannot be created, or has been deleted.
-    """
+    """Create the Jobs of the tasks' pods, and wait for their admission. Raises SchedulerError."""
     prefix, jobs = kubectl.prefix(spec.kubernetes), manifest.make(spec, job_id)
     names = [pods.name_of(each) for each in jobs]
     run([*prefix, "delete", "job", *names, "--ignore-not-found"])
@@ -190,11 +183,7 @@ def _pods(items: list[dict[str, Any]], job: str) -> list[pods.Pod]:
 
 
 def adopt(store: JobStore, namespace: str, context: str) -> None:
-    """Make a folder for each submitted job of a namespace that has none here.
-
-    Raises:
-        SchedulerError: Kubernetes does not answer.
-    """
+    """Make a folder for each submitted job of a namespace that has none here."""
     context = context or kubectl.current_context()
     for name, items in objects(BatchJob(id="", namespace=namespace, context=context)).items():
         own = _job(items, name)
@@ -283,12 +272,9 @@ _sources: dict[str, _Source | float] = {}
 
 
 def refresh(folder: JobFolder, batch: BatchJob, seconds: float | None = None) -> None:
-    """Bring the copy of the job's folder up to date.
+    """Bring the copy of the job's folder up to date, as far as that goes in so many seconds.
 
-    After so many seconds, the rest is left to the next call; so it is if another process copies.
-
-    Once it has all, the Job is deleted, if it was submitted from here. If the pod does not answer,
-    the copy stays as it is.
+    Once it has all, the Job is deleted, if it was submitted from here.
     """
     source = _sources.get(folder.job_id, 0.0)
     if batch.is_released or (isinstance(source, float) and time.monotonic() < source):

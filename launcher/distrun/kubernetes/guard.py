@@ -79,10 +79,7 @@ def reap():
 
 def supervise(seconds, base, kept, *command):
     # type: (float, str, float, *str) -> int
-    """Start a supervisor once its files have come; then wait until its record has been read.
-
-    Its end is `ended`. The files in `base` may be those of an earlier pod, which this one replaces.
-    """
+    """Start a supervisor once its files have come; then wait until its record has been read."""
     uid, ended = os.environ["DISTRUN_JOB_UID"], base + "/ended"
     due = time.monotonic() + seconds
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)

@@ -39,10 +39,7 @@ EXIT_UNFIT = 65
 
 
 def unpack(base: str) -> int:
-    """Unpack what a supervisor needs from standard input, and have it started.
-
-    Prints what the pod lacks, and then starts nothing.
-    """
+    """Unpack what a supervisor needs, and start it; or print what the pod lacks."""
     if sys.version_info < OLDEST:
         found = ".".join(map(str, sys.version_info[:3]))
         wanted = ".".join(map(str, OLDEST))

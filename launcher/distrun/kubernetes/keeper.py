@@ -141,11 +141,7 @@ class Keeper:
         self._requests.append(request)
 
     def _create(self, asked: float) -> None:
-        """Create the Jobs; those of an earlier supervisor are removed first.
-
-        Raises:
-            CauseError: that fails, or has failed since it was asked for.
-        """
+        """Create the Jobs; those of an earlier supervisor are removed first. Raises CauseError."""
         if self._refusal is not None and asked < self._failed_at:
             raise CauseError(self._refusal)
         command = [*self._kubectl, "create", "-f", "-"]
@@ -229,11 +225,7 @@ class Keeper:
         self._next_look.move(self._loop.now() + _EVENTS_SECONDS)
 
     def _create_missing(self, shape: str, hosts: list[str]) -> None:
-        """Create one more Job if those there are have fewer pods to come than hosts wait for.
-
-        Raises:
-            CauseError, ValueError: it cannot be found out, or created.
-        """
+        """Create one more Job if there are too few pods for the hosts. Raises CauseError."""
         command = [*self._kubectl, "get", "job", "--ignore-not-found", "-o", "json"]
         missing = len(hosts)
         for name in [each for each, own in self._jobs.items() if own == shape]:
@@ -400,11 +392,7 @@ def _again(job: dict[str, Any], name: str, count: int) -> dict[str, Any]:
 
 
 class _Watch:
-    """What happens to the pods, as kubectl prints it.
-
-    Raises:
-        OSError: kubectl cannot be started.
-    """
+    """What happens to the pods, as kubectl prints it. Raises OSError: kubectl cannot be started."""
 
     def __init__(self, command: list[str]) -> None:
         self._process = subprocess.Popen(

@@ -25,19 +25,14 @@ _LONGEST = 400
 
 
 def prefix(settings: KubernetesSpec | None) -> list[str]:
-    """Return kubectl with the context and the namespace of a spec.
-
-    Raises:
-        CauseError: KUBECTL_NOT_STARTED, it is not in PATH.
-    """
+    """Return kubectl with the context and the namespace of a spec. Raises CauseError."""
     return words("", "") if settings is None else words(settings.context, settings.namespace)
 
 
 def words(context: str | None, namespace: str | None) -> list[str]:
     """Return kubectl with a context and a namespace; empty or None: the current one.
 
-    Raises:
-        CauseError: KUBECTL_NOT_STARTED, it is not in PATH.
+    Raises CauseError: it is not in PATH.
     """
     found = shutil.which("kubectl")
     if found is None:
@@ -55,11 +50,7 @@ def current_context() -> str:
 
 
 def run(command: Sequence[str], given: str = "", seconds: float = _SECONDS, **options: Any) -> str:
-    """Return what a command prints; `given` is its standard input, `options` are those of Popen.
-
-    Raises:
-        CauseError: KUBECTL_FAILED or KUBECTL_NOT_STARTED.
-    """
+    """Return what a command prints; `given`: its standard input. Raises CauseError."""
     try:
         done: subprocess.CompletedProcess[str] = subprocess.run(
             command,
@@ -83,11 +74,7 @@ def run(command: Sequence[str], given: str = "", seconds: float = _SECONDS, **op
 
 
 def items(command: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the objects that a `kubectl get ... -o json` prints.
-
-    Raises:
-        CauseError: KUBECTL_FAILED, also if it prints something else, or KUBECTL_NOT_STARTED.
-    """
+    """Return the objects that a `kubectl get ... -o json` prints. Raises CauseError."""
     answer = run(command, seconds=READ_SECONDS)
     with contextlib.suppress(ValueError, TypeError, LookupError, RecursionError):
         found = json.loads(answer)["items"]

@@ -41,11 +41,7 @@ _TO_ITS_END = 'exec 3<&0; "$@" <&3 3<&- & exec 3<&-; wait "$!"'
 
 
 def require_submittable(spec: Spec) -> None:
-    """Check that nothing of a job needs this machine.
-
-    Raises:
-        UsageError: something does.
-    """
+    """Raise UsageError if anything of a job needs this machine."""
     variables = sorted({name for each in _programs(spec) for name in each.pass_env})
     if variables:
         raise UsageError(
@@ -60,10 +56,7 @@ def submit(
 ) -> JobFolder:
     """Make a job, and have its supervisor started in a pod. `say` is told what is waited for.
 
-    Raises:
-        SchedulerError: Kubernetes refuses it, or the pod does not run in time, in its own words.
-            Nothing is left of the job.
-        OSError: its folder cannot be written.
+    Raises SchedulerError, and leaves nothing of the job; or OSError.
     """
     folder = store.new_folder(spec.name)
     with _begun(spec, folder.job_id, say) as batch:
@@ -82,9 +75,7 @@ def resubmit(
 ) -> None:
     """Continue a submitted job that has ended, in a new pod.
 
-    Raises:
-        UsageError: it has not ended.
-        SchedulerError: as :func:`submit`.
+    Raises UsageError: it has not ended; and SchedulerError.
     """
     found = queued_job.look(folder, asks=True)
     if found.problem is not None:

@@ -36,15 +36,10 @@ Json = dict[str, Any]
 
 
 def convert(text: str, entry_point: Sequence[str] = (), shown: str = "TFJOB") -> str:
-    """Return a spec as YAML; comments say what was guessed, and what was dropped.
+    """Return a manifest as a spec in YAML; comments say what was guessed, and what was dropped.
 
-    Args:
-        text: the manifest.
-        entry_point: of the image, for containers without a command.
-        shown: its name in messages.
-
-    Raises:
-        InvalidSpecError: it is no TFJob, or it has what distrun cannot do.
+    `entry_point`: of the image, for containers without a command. `shown`: its name in messages.
+    Raises InvalidSpecError.
     """
     problems = Problems()
     texts = filter(str.strip, re.split(r"^---(?=\s)", text, flags=re.MULTILINE))

@@ -158,10 +158,7 @@ def on_start_timeout(state: JobState, event: TimedOut) -> Transition:
 
 
 def _why_no_host(state: JobState, within: tuple[Cause, ...] = ()) -> Cause | None:
-    """Return the cause if the job waits for a host, without which it cannot restart.
-
-    `within` says why the start takes so long.
-    """
+    """Return the cause if the job waits for a host, without which it cannot restart."""
     for incident in state.incidents.values():
         if incident.needs_host and state.requires(incident):
             why = incident.waits_for_host or incident.waits_for_link
@@ -181,10 +178,7 @@ def on_run_timeout(state: JobState) -> Transition:
 
 
 def on_stall(state: JobState, at: float) -> Transition:
-    """Restart everything that trains, or fail the job: it made no progress for too long.
-
-    The tasks are stopped by SIGABRT, at which Python prints where each thread is.
-    """
+    """Restart everything that trains, or fail the job. SIGABRT has Python print its stacks."""
     if any(each.scope is Scope.GROUP for each in state.incidents.values()):
         return state, []
     cause = Cause(Code.STALLED, seconds=state.timeouts.stall or 0.0)

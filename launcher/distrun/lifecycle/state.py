@@ -296,10 +296,7 @@ class LostAgent(Frozen, kw_only=True):
 
 
 class EarlyFailures(Frozen):
-    """How many attempts in a row were short and reported no step, and how the last one failed.
-
-    Restarts begin in another order than their tasks have failed.
-    """
+    """How many attempts in a row were short and reported no step, and how the last one failed."""
 
     count: int = 0
     last: Cause | None = None

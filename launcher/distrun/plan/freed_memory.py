@@ -19,12 +19,9 @@ ignores a higher one, and then maps each block from 128 KiB on."""
 
 
 def variables(libc: str, cores: float, environ: Collection[str]) -> dict[str, str]:
-    """Return the variable that has a task keep the memory that it frees; none: it is left alone.
+    """Return the variable that has a task keep the memory that it frees, if it is to.
 
-    Args:
-        libc: the C library of its host, as the agent reports it.
-        cores: of its host.
-        environ: the names of the task's other variables.
+    `libc` and `cores`: those of its host. `environ`: the names of the task's other variables.
     """
     if any(fnmatchcase(name, setting) for name in environ for setting in MALLOC_SETTINGS):
         return {}

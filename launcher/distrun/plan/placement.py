@@ -35,10 +35,7 @@ class PortNeed(Frozen, kw_only=True):
 
 
 def place(spec: Spec) -> tuple[Placed, ...]:
-    """Assign tasks to hosts: round robin (spread) or one host after another (pack).
-
-    Spares get none.
-    """
+    """Assign tasks to hosts that are no spares: round robin or one host after another."""
     explicit = [
         Placed(role=role, index=index, host=_host_of(address, spec), address=address)
         for role in spec.roles

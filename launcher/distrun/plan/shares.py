@@ -23,10 +23,7 @@ def divide_gpus(
 
     Tasks get the GPUs that their role asks for. The others share the rest evenly, each at least
     one; if there are more tasks than GPUs, tasks share a GPU. A ps or an evaluator that asks for
-    nothing gets none.
-
-    Raises:
-        InvalidSpecError: the tasks ask for more GPUs than the host has.
+    nothing gets none. Raises InvalidSpecError: there are too few.
     """
     available = facts.gpus if host.gpus is None else tuple(str(index) for index in host.gpus)
     asked = {placed.name: _asked(placed, strategy) for placed in here}

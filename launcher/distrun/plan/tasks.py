@@ -31,10 +31,7 @@ _ALLOW_GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 
 
 class Cluster(Frozen):
-    """Addresses of each role, which all tasks of a job share.
-
-    It is the `cluster` of TF_CONFIG, or DISTRUN_ADDRESSES.
-    """
+    """Addresses of each role, which all tasks of a job share, as in TF_CONFIG's `cluster`."""
 
     addresses: dict[str, list[str]]
 
@@ -158,12 +155,7 @@ def make(
     facts: Mapping[str, HostFacts],
     free_ports: Mapping[str, Sequence[int]],
 ) -> Plan:
-    """Make the plan. `free_ports` are the ports held on each host, as many as were needed.
-
-    Raises:
-        InvalidSpecError: GPUs or threads cannot be divided as asked, TF_CONFIG is too large, or
-            a task's address is that of another task.
-    """
+    """Make the plan. `free_ports` are those held on each host. Raises InvalidSpecError."""
     strategy = STRATEGIES[spec.strategy]
     addresses = _addresses(placement, strategy, facts, free_ports)
     _check_addresses(placement, addresses)

@@ -22,9 +22,7 @@ _GPU = re.compile(
 def current(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
     """Return the nodes of the allocation that a process with this environment is in, if any.
 
-    Raises:
-        UsageError: it is one of several components of a heterogeneous job.
-        SchedulerError: Slurm did not answer, or in an unexpected form.
+    Raises UsageError: it is a part of a heterogeneous job; and SchedulerError.
     """
     job = environ.get("SLURM_JOB_ID") or environ.get("SLURM_JOBID")
     if not job:
@@ -38,11 +36,7 @@ def current(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
 
 
 def of_job(job: str) -> tuple[HostSpec, ...]:
-    """Return the nodes of a running job, in Slurm's order.
-
-    Raises:
-        SchedulerError: Slurm did not answer, or in an unexpected form.
-    """
+    """Return the nodes of a running job, in Slurm's order. Raises SchedulerError."""
     command = ("scontrol", "-o", "show", "job", "-d", job)
     answer = commands.run(*command)
     listed = re.search(r" NodeList=(\S+)", answer)

@@ -120,20 +120,16 @@ def submit(script: str) -> str:
 
 
 def try_out(script: str) -> float | None:
-    """Have Slurm check a batch script without queueing it.
-
-    Returns when it would start (Unix time), if Slurm says so.
-    """
+    """Have Slurm check a batch script; return when it would start (Unix time), if Slurm says so."""
     answer = commands.run("sbatch", "--test-only", given=script, errors=True)
     found = re.search(r" to start at (\S+)", answer)
     return None if found is None else _time(found[1])
 
 
 def longest(partition: str | None) -> float | None:
-    """Return how many seconds a job may take in a partition, or in the default one.
+    """Return how many seconds a job may take in a partition, or in the default one, if known.
 
-    None: there is no limit, or it is not known. Most clusters queue jobs that ask for more, and
-    never start them.
+    Most clusters queue jobs that ask for more, and never start them.
     """
     try:
         answer = commands.run("sinfo", "-h", "-o", "%P|%l")

@@ -20,12 +20,8 @@ _SOURCES = str(Path(__file__).resolve().parents[2])
 def write(spec: Spec, home: Path, *, job_id: str | None = None, output: Path | None = None) -> str:
     """Return the batch script of a job.
 
-    Args:
-        spec: the job's.
-        home: the folder of the records of jobs.
-        job_id: the job that it runs. None: it makes a job of its own, when sbatch is called by
-            hand.
-        output: what the script prints, in this file. None: where Slurm puts it.
+    `home`: the folder of the records of jobs. `job_id`: the job that it runs; None: it makes a job
+    of its own, when sbatch is called by hand. `output`: the file for what it prints.
     """
     origin = spec.origin
     assert origin is not None  # noqa: S101 - the loader sets it

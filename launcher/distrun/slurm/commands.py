@@ -45,17 +45,9 @@ def run(
     given: str | None = None,
     errors: bool = False,
 ) -> str:
-    """Run a command; return what it printed, without the white space around it.
+    """Run a command with this standard input; return what it printed, stripped.
 
-    Args:
-        name: the command.
-        arguments: its arguments.
-        limit: in seconds.
-        given: its standard input; None: there is none.
-        errors: whether to return its standard error instead.
-
-    Raises:
-        SchedulerError: it is missing, cannot be run, took longer than `limit`, or failed.
+    `limit`: in seconds. `errors`: return its standard error instead. Raises SchedulerError.
     """
     try:
         # Slurm's own time zone and language stay: only its numbers are read.

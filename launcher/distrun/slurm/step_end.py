@@ -57,10 +57,7 @@ def find(text: str, job: str) -> Cause | None:
 def cause(text: str, status: int | None, job: str) -> Cause:
     """Return why a step could not be started, or ended, in srun's own words if need be.
 
-    Args:
-        text: the standard error of srun.
-        status: how srun exited, as Popen has it; None: it ran for too long.
-        job: the job's id.
+    `text`: the standard error of srun. `status`: its exit, as Popen has it; None: it ran too long.
     """
     found, words = find(text, job), last_words(text)
     if found is not None or status is None:

@@ -23,9 +23,7 @@ _RETRY_SECONDS = 0.1
 def submit(store: JobStore, spec: Spec) -> JobFolder:
     """Make a job and queue it. Its record exists before Slurm knows of it.
 
-    Raises:
-        SchedulerError: Slurm refuses it, or does not answer. Nothing is left of the job.
-        OSError: its folder cannot be written.
+    Raises SchedulerError, and leaves nothing of the job; or OSError.
     """
     folder = store.new_folder(spec.name)
     script = batch_script.write(
@@ -43,11 +41,7 @@ def submit(store: JobStore, spec: Spec) -> JobFolder:
 
 
 def register(store: JobStore, spec: Spec, number: str) -> JobFolder:
-    """Return the job of a batch script that was given to sbatch by hand; it is made at first.
-
-    Raises:
-        OSError: its folder cannot be written.
-    """
+    """Return the job of a batch script that was given to sbatch by hand; it is made at first."""
     slug = store.new_folder(spec.name).job_id.rpartition("-")[0]
     folder = job_folder.JobFolder(store.jobs / f"{slug}-{number}")
     if folder.path.exists():
@@ -59,13 +53,7 @@ def register(store: JobStore, spec: Spec, number: str) -> JobFolder:
 
 
 def resubmit(folder: JobFolder, spec: Spec) -> None:
-    """Queue a submitted job again that has ended.
-
-    Raises:
-        UsageError: it has not ended.
-        SchedulerError: Slurm refuses it, or does not answer.
-        OSError: its folder cannot be written.
-    """
+    """Queue a submitted job again that has ended. Raises UsageError, SchedulerError or OSError."""
     found = queued_job.look(folder)
     if found.is_active:
         raise UsageError(
@@ -88,11 +76,7 @@ def resubmit(folder: JobFolder, spec: Spec) -> None:
 
 
 def note_requeue(folder: JobFolder, spec: Spec, number: str, cause: Cause | None) -> None:
-    """Record that a job goes back to the queue.
-
-    Raises:
-        OSError: its record cannot be written, or another process has it.
-    """
+    """Record that a job goes back to the queue. Raises OSError."""
     lock = folder.acquire_lock()
     try:
         _note(folder, spec, number, cause)
@@ -103,11 +87,8 @@ def note_requeue(folder: JobFolder, spec: Spec, number: str, cause: Cause | None
 def note_start(folder: JobFolder, number: str) -> None:
     """Note that the batch script of a job runs on this machine.
 
-    It waits for `submit`, which may not have noted Slurm's id yet.
-
-    Raises:
-        HostError: another process has the job.
-        OSError: its folder cannot be written.
+    It waits for `submit`, which may not have noted Slurm's id yet. Raises HostError: another
+    process has the job; and OSError.
     """
     deadline = time.monotonic() + _SUBMIT_SECONDS
     while True:

@@ -29,8 +29,7 @@ _FEWEST_STEPS = 8
 class Advisor:
     """Reports by an event what each of three samples, a minute in all, has shown.
 
-    It samples stacks if py-spy is installed and all tasks are on this machine. Otherwise CPU times
-    and the steps that tasks report show for which task the others wait.
+    It samples stacks if py-spy is installed and all tasks are here, otherwise CPU times and steps.
     """
 
     def __init__(self, job: RunningJob, running: RunningTasks) -> None:

@@ -27,13 +27,9 @@ _LEAVE_SECONDS = 0.5
 
 
 def make_plan(spec: Spec, left_out: dict[str, Cause] | None = None) -> Plan:
-    """Return the plan that a launch would run; it would choose other ports.
+    """Return the plan that a launch would run; `left_out` receives why spares cannot be used.
 
-    `left_out` receives why spares cannot be used.
-
-    Raises:
-        HostError: a host cannot be used.
-        InvalidSpecError: no plan can be made of the spec.
+    Raises HostError: a host cannot be used; or InvalidSpecError.
     """
     made = _run(spec)
     if made.error is not None:
@@ -51,10 +47,7 @@ def check_hosts(
     """Connect the hosts and check them as a launch does. Hosts that cannot be used are left out.
 
     `records`: the folder of the jobs' records. `tick`: called before each wait; returns how long to
-    wait at most, in seconds, or None. `measures`: hosts measure how fast they receive.
-
-    Raises:
-        InvalidSpecError: no plan can be made of the spec.
+    wait at most, in seconds, or None. Raises InvalidSpecError.
     """
     made = _run(spec, records, tick, measures=measures)
     if isinstance(made.error, InvalidSpecError):

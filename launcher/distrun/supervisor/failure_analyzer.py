@@ -58,10 +58,7 @@ milliseconds, but a busy machine may delay it by seconds."""
 
 
 class _Logs:
-    """Reads the ends of tasks' logs as they are now.
-
-    `hosts` have more of the logs of attempts that have ended; None: all is here.
-    """
+    """Reads the ends of tasks' logs as they are now; `hosts` have more of those that ended."""
 
     def __init__(
         self, folder: JobFolder, tasks: Mapping[str, TaskState], hosts: HostPool | None = None

@@ -45,11 +45,8 @@ class File(Frozen):
 class Fetched(Frozen, kw_only=True):
     """What has been brought, into which folder.
 
-    Attributes:
-        files: that are there now.
-        new: the targets of those that came.
-        left_out: host, path, and why it does not come.
-        failures: why not everything has come from a host.
+    `files`: those that are there. `new`: the targets of those that came. `left_out`: host, path,
+    and why it does not come. `failures`: why not everything has come from a host.
     """
 
     folder: str
@@ -135,10 +132,7 @@ class Fetch:
     def run(self) -> Fetched:
         """Copy the files; the next call continues what was interrupted.
 
-        Raises:
-            UsageError: newer files would be replaced, or there is no other host. Nothing is done.
-            HostError: the disk has too little room. Nothing is done.
-            OSError: the folder cannot be written.
+        Raises UsageError or HostError before anything is done, or OSError.
         """
         try:
             self._list()

@@ -33,15 +33,10 @@ class ForkedProcess:
         run: what the fork runs, after `enter`. It never returns.
         enter: called first, with all signals blocked: it may import modules.
         name: what `ps` shows.
-        job_id: becomes its variable DISTRUN_JOB_ID; empty: it is not known yet. The job's token
-            is that of this process.
-        stream: becomes its standard input and output. None: it reads nothing, and what it prints
-            goes to standard error.
+        job_id: becomes its variable DISTRUN_JOB_ID; empty: it is not known yet.
+        stream: becomes its standard input and output; None: it has none.
         kept: descriptors that stay open.
-        exit_code: its exit code after a defect, of which the traceback is on standard error.
-
-    Raises:
-        OSError: no process can be created, or there is no /proc.
+        exit_code: its exit code after a defect.
     """
 
     def __init__(

@@ -36,17 +36,10 @@ _UNKNOWN_HOST = protocol.Hello(0, "", "", cores=1.0, gpus=list(range(256)), at=0
 class JobHosts:
     """The hosts of a job.
 
-    Args:
-        folder: where the job's record is, or would be.
-        manifest: the program's files, if any are sent.
-        emit: called with the events for the record.
-        has_preflight: whether hosts that need it are checked once there is a plan.
-        checks_all: whether hosts are checked although others cannot be used, and although they
-            were not sent the program's files. If not, the first failure ends the first round.
-        measures: whether hosts measure how fast they receive from each other.
-
-    Raises:
-        DistrunError: the job cannot run on this machine.
+    `folder`: of the job's record. `manifest`: the program's files, if any are sent. `checks_all`:
+    whether hosts are checked although others cannot be used and were not sent the files; if not,
+    the first failure ends the first round. `measures`: hosts measure how fast they receive. Raises
+    DistrunError: the job cannot run on this machine.
     """
 
     def __init__(

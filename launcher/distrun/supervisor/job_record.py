@@ -67,10 +67,7 @@ class DiskSync:
 
 
 class JobRecord:
-    """The record of one job. `is_resumed`: it continues that of an earlier supervisor.
-
-    Raises OSError: it cannot be written.
-    """
+    """The record of one job, perhaps that of an earlier supervisor. Raises OSError."""
 
     def __init__(self, folder: JobFolder, *, is_resumed: bool) -> None:
         self._folder = folder

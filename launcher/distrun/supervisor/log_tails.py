@@ -39,12 +39,10 @@ _SERVING = re.compile(rb"Started server with target: grpc://(\S+)\s")
 
 
 class TailedLog:
-    """The log of one attempt.
+    """The log of one attempt, whose output begins at byte `start`; a copy may be shorter.
 
-    Args:
-        start: where the output of the attempt begins, in bytes. A copy of a log may be shorter.
-        on_progress: called with the printed progress, and whether a bar moves.
-        on_served: called with the addresses at which the attempt has started servers.
+    `on_progress` is called with the printed progress, and whether a bar moves; `on_served` with the
+    addresses at which the attempt has started servers.
     """
 
     def __init__(

@@ -134,10 +134,7 @@ def _write_spec(folder: job_folder.JobFolder, order: protocol.OpenJob, *, is_res
 
 
 def _reopen(folder: job_folder.JobFolder) -> tuple[job_folder.JobFolder, JobState]:
-    """Return a job that is resumed, locked, and its state; nothing of it is left on this machine.
-
-    Raises DistrunError: it cannot be resumed. Its record is unchanged.
-    """
+    """Return a job that is resumed, locked, and its state. Raises DistrunError: it cannot be."""
     try:
         opened = job_folder.reopen(folder.path)
     except BlockingIOError:

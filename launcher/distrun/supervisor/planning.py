@@ -257,10 +257,7 @@ class Planning:
         )
 
     def _use_plan(self, plan: Plan) -> tuple[events.TaskRecord, ...] | None:
-        """Write a plan down and start tasks by it from now on.
-
-        Returns its tasks for the record; None if the plan could not be written.
-        """
+        """Write a plan down and use it. Returns its tasks for the record; None: it failed."""
         job, path = self._job, self._job.folder.plan_file
         try:
             replace_file(path, json.dumps(plan.record(), indent=1) + "\n")
@@ -277,10 +274,7 @@ class Planning:
         )
 
     def _log_start(self, task: TaskPlan) -> int:
-        """Return where the log on a task's host begins in its copy; 0 if there is no copy.
-
-        An unfinished line before that is ended.
-        """
+        """Return where the log on a task's host begins in its copy; an unfinished line is ended."""
         if not self._job.has_own_logs(task.host):
             return 0
         present = self._job.state.tasks.get(task.name)

@@ -50,10 +50,8 @@ _OF_ONE_TASK = (
 class Probe:
     """Runs the preflight on hosts of a plan.
 
-    Args:
-        fresh: those that are inspected also if they were before.
-        newcomers: the hosts without which the job can run. Others need not be like them.
-        trials: further tasks whose programs are inspected.
+    `fresh` are inspected also if they were before. Others than `newcomers` need not be like the
+    rest. `trials`: further tasks whose programs are inspected.
     """
 
     def __init__(

@@ -30,10 +30,7 @@ _PROGRESS_SECONDS = 0.2
 
 
 class Results:
-    """The results of one job.
-
-    `on_end` is called once they are here, or cannot be: it gets the event for the record.
-    """
+    """The results of one job. `on_end` gets the event for the record once that is over."""
 
     def __init__(self, job: RunningJob, on_end: Callable[[events.ResultsFetched], None]) -> None:
         self._job, self._loop, self._spec, self._on_end = job, job.loop, job.spec, on_end

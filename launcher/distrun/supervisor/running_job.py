@@ -95,10 +95,7 @@ class RunningJob:
             self.emit(events.JobResumed(**settings, changes=changes, down=down))
 
     def emit(self, event: events.Event) -> None:
-        """Record an event and carry out the actions that follow from it.
-
-        An event of which that is the consequence waits until all of these are carried out.
-        """
+        """Record an event and carry out what follows; another event waits meanwhile."""
         self._events.add(event)
 
     def _handle(self, event: events.Event) -> None:

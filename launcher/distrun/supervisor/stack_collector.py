@@ -58,15 +58,10 @@ class StackCollector:
         native: bool = False,
         recorded: int = 0,
     ) -> None:
-        """Ask the hosts for the stacks of those of the tasks that run.
+        """Ask the hosts for the stacks of those of the tasks `names` that run.
 
-        Args:
-            names: the tasks'.
-            program: the path of py-spy; '': there is none, which suffices for recordings.
-            on_answer: called once, with what has been answered.
-            seconds: how long to wait for hosts.
-            native: whether to show frames of C and C++ functions, too.
-            recorded: record for so many seconds; 0: look once.
+        `program`: the path of py-spy; '': there is none. `on_answer` is called once, after so many
+        seconds at most. `recorded`: record for so many seconds; 0: look once.
         """
         state = self._job.state
         tasks: dict[str, list[str]] = {}

@@ -35,9 +35,8 @@ _SAME_TIME = 0.5
 class Stop(NamedTuple):
     """Tasks use the processor, and no task prints or reports anything any more.
 
-    Attributes:
-        usual: the usual seconds between two steps or lines.
-        busy: the tasks that are busy while the others wait; none: all are.
+    `usual`: the usual seconds between two steps or lines. `busy`: the tasks that are busy while the
+    others wait; none: all are.
     """
 
     usual: float
@@ -129,13 +128,7 @@ class StallDetector:
             self._next.move(self._now() + seconds / _CHECKS)
 
     def record(self, task: str, step: str | None, *, is_moving: bool = True) -> None:
-        """Note the progress of a task.
-
-        Args:
-            task: its name.
-            step: None if it has reported other progress.
-            is_moving: whether another step is to follow.
-        """
+        """Note a task's progress; `step` is None for another. `is_moving`: a step will follow."""
         is_sign = not self.counts_steps
         if is_sign:
             self.note_output()

@@ -17,10 +17,7 @@ an agent executes them before an order to stop that follows."""
 
 
 class StartQueue:
-    """Sends each host a few starts at a time, so that an order to stop precedes all others.
-
-    So the orders, which contain a TF_CONFIG each, are not all in memory either.
-    """
+    """Sends each host a few starts at a time, so that an order to stop precedes all others."""
 
     def __init__(self, job: RunningJob, running: RunningTasks) -> None:
         self._job, self._running = job, running

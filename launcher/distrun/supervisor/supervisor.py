@@ -49,16 +49,10 @@ _OBSERVATIONS = (
 
 
 class Supervisor:
-    """Owns one job from the creation of its folder until nothing of it is left.
+    """Owns one job from the creation of its folder until nothing of it is left. Raises OSError.
 
-    Args:
-        launch: the launch command; until it detaches, the job ends with it.
-        order: what that command asks for.
-        manifest: the program's files, for the hosts that lack them; None: nothing is sent.
-        former: the state of a job that is resumed; None: the job is new.
-
-    Raises:
-        OSError: the folder cannot be written.
+    Until `launch`, the launch command, detaches, the job ends with it. `manifest`: the files for
+    hosts that lack them. `former`: the state of a job that is resumed; None: the job is new.
     """
 
     _planning: Planning

@@ -55,11 +55,7 @@ def start_early() -> None:
 
 
 def start(job_id: str) -> tuple[Process, int]:
-    """Start a supervisor in a session of its own; return it, and the descriptor of its socket.
-
-    Neither the terminal's signals nor PYTHON* variables reach it. Raises OSError: no process can be
-    created.
-    """
+    """Start a supervisor in a session of its own; return it, and its socket. Raises OSError."""
     global _early
     early, _early = _early, None
     if early is not None and early[0].poll() is None:

@@ -24,10 +24,6 @@ class TrainingGap:
 
     How many steps are repeated is known where a task reports its steps, and goes on in the same
     epoch or counts over all epochs.
-
-    Args:
-        emit: called with the event once a task trains again.
-        clock: Unix time in seconds.
     """
 
     def __init__(self, emit: Callable[[Event], None], clock: Callable[[], float]) -> None:
@@ -65,10 +61,7 @@ class TrainingGap:
             self._is_restart = True
 
     def record(self, task: str, values: Mapping[str, str], *, is_printed: bool) -> None:
-        """Note the progress of a task. Its first step after an interruption ends that.
-
-        `is_printed`: the task prints its progress and does not report it.
-        """
+        """Note a task's progress. Its first step after an interruption ends that."""
         now = self._clock()
         known, first = self._last.get(task), _last_of(values, now)
         if first is None or (known is not None and known[:2] == first[:2]):

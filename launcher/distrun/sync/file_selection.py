@@ -34,14 +34,9 @@ _INSTEAD = (
 
 
 def select_files(spec: Spec, exclude: Sequence[str] = ()) -> FileSelection:
-    """Find the files to send to other hosts. Does not read their contents.
+    """Find the files to send to other hosts, without reading them. `exclude`: folders never sent.
 
-    Args:
-        spec: a spec that `sends_files`.
-        exclude: folders that are never sent.
-
-    Raises:
-        InvalidSpecError: the files are too many or too large, or cannot be read.
+    Raises InvalidSpecError: they are too many or too large, or cannot be read.
     """
     program = spec.program
     try:
@@ -87,11 +82,7 @@ _Within: TypeAlias = "tuple[bytes, ...]"
 
 
 class FileSelection:
-    """The files below some paths.
-
-    Attributes:
-        failures: why git did not say which files it keeps, and the patterns decided.
-    """
+    """The files below some paths. `failures`: why git did not say which files it keeps."""
 
     def __init__(self, base: str, roots: Sequence[str], exclude: Sequence[str] = ()) -> None:
         self._base = os.fsencode(base)
@@ -143,11 +134,7 @@ class FileSelection:
         self._folders.add(self._resolve_folder(path))
 
     def manifest(self, on_read: Callable[[int], None] = lambda _: None) -> Manifest:
-        """The manifest with each file's digest. Calls `on_read` with each number of bytes read.
-
-        Raises:
-            InvalidSpecError: a file cannot be read.
-        """
+        """The manifest with each file's digest. Raises InvalidSpecError: a file cannot be read."""
         read = [
             self._file_entry(path, status, on_read) for path, status in sorted(self._files.items())
         ]

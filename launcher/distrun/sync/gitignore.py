@@ -77,13 +77,9 @@ class IgnoreRules(Frozen):
 
     @classmethod
     def for_folder(cls, folder: bytes, failures: list[str]) -> IgnoreRules:
-        """The rules for the entries of a folder that the user selected.
+        """The rules for the entries of a folder that the user selected. Raises InvalidSpecError.
 
-        Rules of the folders above apply only if they do not exclude the folder itself: the user
-        wants it, even if the repository ignores it.
-
-        Raises:
-            InvalidSpecError: the files with the patterns are too large.
+        Rules of the folders above apply only if they do not exclude the folder itself.
         """
         rules = cls(failures)
         for each in _folders_to(folder) or [folder]:
@@ -97,11 +93,7 @@ class IgnoreRules(Frozen):
         return replace(rules, kept=_list_kept(folder, failures) or None)
 
     def within(self, folder: bytes) -> IgnoreRules:
-        """The rules for the entries of `folder`, to which these rules apply.
-
-        Raises:
-            InvalidSpecError: the files with the patterns are too large.
-        """
+        """The rules for the entries of `folder`, to which these apply. Raises InvalidSpecError."""
         rules = self.with_patterns(folder)
         if os.path.lexists(os.path.join(folder, b".git")):
             return replace(rules, kept=_list_kept(folder, self.failures))
@@ -224,11 +216,7 @@ def _folders_to(folder: bytes) -> list[bytes]:
 
 
 def _read_patterns(text: bytes, path: bytes) -> tuple[Pattern, ...]:
-    """The patterns of a file, the last one first: it takes precedence.
-
-    Raises:
-        InvalidSpecError: a pattern is longer than any path.
-    """
+    """The patterns of a file, the last one first: it takes precedence. Raises InvalidSpecError."""
     lines = text.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     for number, line in enumerate(lines, start=1):
         if len(line) > _LONGEST_LINE and not line.startswith(b"#"):

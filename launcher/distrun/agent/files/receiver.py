@@ -281,10 +281,7 @@ class FileReceiver:
         shutil.rmtree(self._top, ignore_errors=True)
 
     def close(self) -> bool:
-        """Remove the files once the job has ended, and preserve those that its tasks wrote.
-
-        Returns whether the agent's folder contains nothing that must be preserved.
-        """
+        """Remove the files; returns whether the agent's folder has none that must be preserved."""
         preserved = ""
         beat = self._link.send_heartbeat_if_due
         if not self._is_complete:

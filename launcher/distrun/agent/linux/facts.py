@@ -30,12 +30,7 @@ class Facts(Struct):
 
 
 def gather(folders: Iterable[str], *, with_exposure: bool = False) -> Facts:
-    """Gather the facts. May block for long.
-
-    Args:
-        folders: those that need space on a disk.
-        with_exposure: whether to find users and addresses.
-    """
+    """Gather the facts. May block for long. `folders`: those that need space on a disk."""
     free = [(folder, free_bytes(folder)) for folder in folders]
     found = Facts(disks={folder: count for folder, count in free if count is not None})
     if with_exposure:
@@ -132,11 +127,7 @@ class NvidiaSmiError(OSError):
 
 
 def gpus() -> List[int]:
-    """Indices of this host's NVIDIA GPUs, as nvidia-smi lists them, which may take long.
-
-    Raises:
-        NvidiaSmiError: it does not list them, though the host seems to have some.
-    """
+    """Indices of this host's NVIDIA GPUs. Raises NvidiaSmiError: it has some, but lists none."""
     try:
         answer = ask_nvidia_smi("--query-gpu=index")
         return [int(word) for word in answer.split()]
@@ -177,10 +168,7 @@ def find_program(name: str, folders: Sequence[str]) -> Optional[str]:
 
 
 def ask_nvidia_smi(query: str, *form: str, seconds: float = NVIDIA_SMI_SECONDS) -> str:
-    """The answer of nvidia-smi, as lines of values; empty if this host has no such program.
-
-    May block for so many seconds. Raises NvidiaSmiError.
-    """
+    """What nvidia-smi prints, as lines of values, or nothing. May block. Raises NvidiaSmiError."""
     program = find_nvidia_smi()
     if program is None:
         return ""

@@ -176,10 +176,7 @@ def _wait_until_reaped(ended: Iterable[processes.Process]) -> None:
 
 
 def end(ended: Iterable[processes.Process], grace: float) -> List[processes.Process]:
-    """End processes that are not descendants: SIGTERM, and SIGKILL after `grace` seconds.
-
-    Returns those that have not ended after the same time again.
-    """
+    """End processes that are not descendants, in twice `grace` seconds; returns those left."""
     left = list(ended)
     for signum in (signal.SIGTERM, signal.SIGKILL):
         left = [process for process in left if processes.send(process, signum)]

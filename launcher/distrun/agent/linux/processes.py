@@ -100,10 +100,7 @@ def command(pid: int) -> str:
 
 
 def load(pid: int) -> Optional[Tuple[int, int]]:
-    """The clock ticks that a process and its reaped children have used, and its pages of memory.
-
-    None if it does not exist, or is a zombie.
-    """
+    """The clock ticks of a process and its reaped children, and its pages; None: it has ended."""
     try:
         raw = read_short("/proc/{}/stat".format(pid))
     except OSError:
@@ -267,10 +264,7 @@ class Ending:
         """The processes that were given up."""
 
     def step(self) -> bool:
-        """Send a round of signals. Returns whether it is over: none is left, or all are given up.
-
-        One call reaps what has ended before, so with no descendant the first call returns True.
-        """
+        """Send a round of signals. Returns whether none is left, or all are given up."""
         if not reap(self._is_excluded):
             return True
         now = time.monotonic()

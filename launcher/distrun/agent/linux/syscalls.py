@@ -130,10 +130,7 @@ def signal_pipe(numbers: Iterable[int]) -> io.FileIO:
 
 
 def fork_with_pipe() -> Tuple[int, int]:
-    """Fork, with a pipe from the child: 0 and its writing end there, the child's id and the other.
-
-    Raises OSError if no process can be made; then nothing is left open.
-    """
+    """Fork with a pipe: returns 0 and its writing end in the child, else its id and the other."""
     reader, writer = os.pipe()
     try:
         pid = os.fork()
@@ -154,10 +151,7 @@ LONGEST_WAIT = 86400.0
 def wait_until_ready(
     readers: Iterable[int], writers: Iterable[int] = (), seconds: Optional[float] = None
 ) -> Set[int]:
-    """Wait for one of these descriptors, for so many seconds at most; returns those that are ready.
-
-    Unlike select.select, it takes descriptors of 1024 and more.
-    """
+    """Wait for one of these descriptors, also beyond 1024; returns those that are ready."""
     poll = select.poll()
     for event, descriptors in ((select.POLLIN, readers), (select.POLLOUT, writers)):
         for each in descriptors:

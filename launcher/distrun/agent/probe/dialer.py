@@ -1,6 +1,6 @@
 """Dials ports of other hosts: is each one reachable, and does the right agent answer?
 
-Call :func:`dial` in a forked child: resolving a name may block, and threads of it remain.
+Call :func:`dial` in a forked child: resolving a name may block.
 """
 
 from __future__ import annotations

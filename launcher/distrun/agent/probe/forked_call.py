@@ -66,10 +66,7 @@ class ForkedCall:
         self._follow(found)
 
     def close(self, patience: float = 0.0) -> None:
-        """Kill the child if it is still running. Nothing follows any more.
-
-        `patience`: seconds to wait for its end, which is late where a disk is slow.
-        """
+        """Kill the child, and wait for its end for so many seconds. Nothing follows any more."""
         self._deadline.cancel()
         if self._reader is not None:
             self._loop.unwatch(self._reader)

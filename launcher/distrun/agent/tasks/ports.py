@@ -71,10 +71,7 @@ class PortHolder:
         self._holds[port] = (held, registry)
 
     def hold_free(self, count: int, first: int = 0, last: int = 0) -> List[int]:
-        """Hold `count` free ports, any or from `first` to `last` (both included).
-
-        Raises CauseError if that fails; none is held then.
-        """
+        """Hold `count` free ports, from `first` to `last` or any, or raise CauseError."""
         held: List[int] = []
         taken: List[int] = []
         cause = Cause(Code.TOO_FEW_FREE_PORTS, total=count)

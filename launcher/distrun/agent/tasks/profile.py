@@ -144,11 +144,8 @@ def record(
 ) -> List[Dict[str, Any]]:
     """Record, of each task, the process that does its work, all at the same time.
 
-    Args:
-        program: a descriptor of py-spy; None: only the CPU time is read.
-        pids: the ids of each task's processes.
-        seconds: how long.
-        most_bytes: of all samples.
+    `program`: a descriptor of py-spy; None: only the CPU time is read. `pids`: by the task.
+    `most_bytes`: of all samples.
     """
     recordings = [
         _Recording(task, _worker(each), program, seconds) for task, each in pids.items() if each

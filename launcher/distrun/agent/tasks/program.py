@@ -50,12 +50,10 @@ class Execution(Struct):
 
 
 def execute(start: Start) -> Execution:
-    """Fork a child that becomes the task's program; does not wait for it.
+    """Fork a child that becomes the task's program; does not wait for it. Raises OSError.
 
     The child leads a session of its own, gets SIGTERM if this process dies, reads /dev/null and
     appends its output to its log. It inherits no other descriptor.
-
-    Raises OSError if no process can be made.
     """
     agent = os.getpid()
     pid, pipe = syscalls.fork_with_pipe()

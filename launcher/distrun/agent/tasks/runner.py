@@ -364,10 +364,7 @@ class TaskRunner:
                     task.child = Cause(Code.CHILD_KILLED, pid=pid, signal=signum, within=within)
 
     def _oom_kill(self, task: Task) -> Optional[Cause]:
-        """What shows that the kernel killed a task because memory ran out; None if nothing does.
-
-        If the kernel kills the program that a shell runs, the shell exits with 137.
-        """
+        """What shows that the kernel killed a task, or its shell's program, for its memory."""
         exited = task.exit
         if exited is None or task.is_stopping:
             return None

@@ -185,10 +185,7 @@ class Task:
                     yield process
 
     def _signal_new(self, members: List[processes.Process], now: float) -> None:
-        """Send the stop signal once to each process.
-
-        Those that print where they are get it one after the other: else their lines are mixed.
-        """
+        """Send the stop signal once to each process; those that print stacks wait in turn."""
         new = [each for each in members if self._signalled.get(each.pid) != each.started]
         if now < self._printing_until and any(each.pid == self._printing for each in members):
             self.due = now + processes.KILL_INTERVAL
@@ -211,10 +208,7 @@ class Task:
                 return
 
     def _signal_for(self, process: processes.Process) -> Tuple[int, bool]:
-        """The signal for a process, and whether it then prints where it is.
-
-        It is SIGABRT if that does so, and the other would end the process.
-        """
+        """The signal for a process, and whether it then prints where it is."""
         signum = self._signal
         prints = signum == signal.SIGABRT or (
             self._with_stacks and not processes.handles(process.pid, signum)

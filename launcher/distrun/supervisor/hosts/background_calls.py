@@ -33,13 +33,10 @@ _BLOCK = 64 * 1024
 
 
 class Question(NamedTuple):
-    """A question that may take long to answer.
+    """A question that may take long to answer. Two `about` the same are asked once.
 
-    Attributes:
-        about: two questions about the same are asked once.
-        ask: finds the answer, in a fork of this process.
-        kind: the answer's type, which :func:`.codec.from_json` reads.
-        join: returns the cause that was known, with the answer; None: the answer takes its place.
+    `ask` runs in a fork; its answer is of `kind`. `join` returns the cause that was known, with the
+    answer; None: the answer takes its place.
     """
 
     about: str
@@ -133,15 +130,9 @@ class BackgroundCalls:
 
 
 class BackgroundCall:
-    """A function that runs in a fork of this process, and its answer.
+    """A function that runs in a fork of this process, and its answer. Raises OSError: no fork.
 
-    Args:
-        on_answer: is called with the answer, as JSON has it; None: it was not found in time.
-        kept: descriptors that the fork needs.
-        seconds: how long it may take.
-
-    Raises:
-        OSError: no process can be created.
+    `on_answer` is called with the answer, as JSON has it; None: it was not found in time.
     """
 
     def __init__(

@@ -152,11 +152,7 @@ main.main_over_ssh({!r}{})
 
 
 def start_agent(mark: bytes, copy: str = "", *, in_pod: bool = False) -> bytes:
-    """Return the input that starts an agent, which writes `mark` before its first message.
-
-    `copy`: the path of the modules on the host, if it is to start from its own copy. A pod keeps
-    none.
-    """
+    """Return the input that starts an agent, from the host's own copy if there is one at `copy`."""
     keeping = "" if copy else f", {digest()!r}, modules"
     start = _AGENT.format(mark, ", in_pod=True" if in_pod else keeping)
     return _bootstrap(_agent_modules(), start, copy=copy)
@@ -172,39 +168,27 @@ def digest() -> str:
 
 
 def start_agent_beside_files(mark: bytes, *arguments: object) -> bytes:
-    """Return the same input, for a host that first says whether it sees the same files.
-
-    `arguments`: those of :func:`distrun.agent.linux.same_files.announce`.
-    """
+    """Return the same input, for a host that first says whether it sees the same files."""
     start = _call(_SAME_FILES, "announce", *arguments) + _AGENT.format(mark, "")
     return _bootstrap(_agent_modules(), start, _SAME_FILES)
 
 
 def reattach(mark: bytes, token: str, job_id: str, attempts: dict[str, int]) -> bytes:
-    """Return the input that passes a new connection to the running agent with that token.
-
-    If the agent is gone, these attempts, and earlier ones of the same tasks, are ended.
-    """
+    """Return the input that passes a new connection to the running agent with that token."""
     answers = ((NO_AGENT, EXIT_NO_AGENT), (TASKS_ALIVE, EXIT_TASKS_ALIVE))
     start = _call("distrun.agent.reattach", "main", mark, token, job_id, attempts, *answers)
     return _bootstrap(_REATTACH, start, *_ORPHANS)
 
 
 def end_former(mark: bytes, *arguments: object) -> bytes:
-    """Return the input that ends what an earlier supervisor has left on a host.
-
-    `arguments`: those of :func:`distrun.agent.former.main` after the mark.
-    """
+    """Return the input that ends what an earlier supervisor has left on a host."""
     alive = (TASKS_ALIVE, EXIT_TASKS_ALIVE)
     start = _call(_FORMER, "main", mark, *arguments, EXIT_NO_AGENT, alive)
     return _bootstrap(_agent_modules(), start, _FORMER)
 
 
 def send_written(mark: bytes, *arguments: object) -> bytes:
-    """Return the input that lists and sends what tasks have written on a host.
-
-    `arguments`: those of :func:`distrun.agent.written_files.main` after the mark.
-    """
+    """Return the input that lists and sends what tasks have written on a host."""
     start = _call(_WRITTEN, "main", mark, *arguments)
     return _bootstrap(_agent_modules(), start, _WRITTEN)
 

@@ -114,9 +114,8 @@ class FileSender:
 class FileDelivery:
     """Sends the files of one manifest to all hosts that need them.
 
-    Args:
-        send_list: sends a host the list, then what it lacks, see :meth:`.pool.HostPool.deliver`.
-        show_progress: called several times a second with the progress of all hosts.
+    `send_list` sends a host the list, then what it lacks. `show_progress` is called several times a
+    second with the progress of all hosts.
     """
 
     def __init__(

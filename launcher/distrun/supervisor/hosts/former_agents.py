@@ -82,11 +82,7 @@ class FormerAgent(LinkUser):
         on_end: Callable[[FormerAgent], None],
         on_delay: Callable[[FormerAgent, Cause], None],
     ) -> None:
-        """Start to log in, also again.
-
-        `on_end` is called once it is finished, and before that `on_delay` if the host does not
-        answer.
-        """
+        """Start to log in, also again. `on_delay` is called if the host does not answer."""
         self._on_end, self._on_delay = on_end, on_delay
         self._tries = self._log_bytes = 0
         self._logs_due = math.inf
@@ -248,10 +244,7 @@ class FormerAgent(LinkUser):
 
 
 class FormerAgents:
-    """The hosts that are being cleared.
-
-    `on_finished` is called once for each agent, which has an error if its host cannot be cleared.
-    """
+    """The hosts that are being cleared. `on_finished` is called once for each agent."""
 
     def __init__(
         self,
@@ -300,10 +293,7 @@ def make_former_reach(name: str, spec: Spec, found_as: str = "") -> Reach:
 def find_former_agents(
     links: Links, spec: Spec, former: JobState, resumed: JobState, folder: JobFolder
 ) -> list[FormerAgent]:
-    """Return what must be ended on other hosts before a resumed job starts.
-
-    `former` is the job's state before it was resumed, `resumed` its state now.
-    """
+    """Return what must be ended on other hosts before a resumed job starts."""
     limits = [each for each in (spec.log_max_size, former.log_max_size) if each is not None]
     found = []
     for name, host in resumed.former_hosts.items():

@@ -211,10 +211,7 @@ class Host(LinkUser):
             self._mark_gone(Cause(Code.AGENT_ABANDONED, pid=self.agent_pid or 0))
 
     def end_at_once(self) -> Connection | None:
-        """Have the agent end without its logs being received. Returns the link, if it is up.
-
-        After a defect: nothing else of this object is used any more.
-        """
+        """Have the agent end without its logs being received. Returns the link, if it is up."""
         if self.link.connection is not None:
             self._dismiss(self.link.connection)
         return self.link.connection

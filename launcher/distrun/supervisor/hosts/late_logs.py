@@ -30,10 +30,7 @@ _LAST_SECONDS = 5.0
 
 
 class _Lost(Frozen):
-    """What is known of a lost host.
-
-    `before`: how many bytes of each log had arrived, by the task. `cause`: why it was lost.
-    """
+    """What is known of a lost host. `before`: the bytes of each log that had come, by task."""
 
     before: Mapping[str, int]
     lacks_logs: bool
@@ -41,10 +38,7 @@ class _Lost(Frozen):
 
 
 class LateLogs:
-    """The lost hosts of a job that may still have parts of logs.
-
-    `limit`: how many of the last bytes of each log are kept; None: all.
-    """
+    """The lost hosts of a job that may still have logs, whose last `limit` bytes are kept."""
 
     def __init__(
         self,

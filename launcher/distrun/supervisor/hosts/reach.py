@@ -5,7 +5,7 @@ A new way is one module of this package, with a class derived from :class:`Reach
 name). No other code asks how a host is reached: it reads the attributes of its reach.
 """
 
-# ruff: noqa: ARG002, D417 - all reaches have the same parameters
+# ruff: noqa: ARG002 - all reaches have the same parameters
 
 from __future__ import annotations
 
@@ -227,10 +227,7 @@ class Reach:
     of a lost one at once. None: the job has not made them."""
 
     def open(self, job_id: str, login: Login) -> Connection:
-        """Start the process of a connection, without waiting for it, and begin the login.
-
-        Raises CauseError: the process cannot be started.
-        """
+        """Start the process of a connection, without waiting for it. Raises CauseError."""
         raise NotImplementedError
 
     def describe(self, hello: Hello) -> HostView:
@@ -249,20 +246,13 @@ class Reach:
     ) -> tuple[Cause, bool]:
         """Return why a connection ended, and whether a first one should be tried again.
 
-        Nothing is waited for.
-
-        Args:
-            status: how the process exited, as Popen has it; None: it ran for too long.
-            was_up: whether the link was established: then the cause is AGENT_EXITED if the agent
-                ended it. If not, it says why the first connection to the host failed.
+        `status`: how the process exited, as Popen has it; None: it ran for too long. `was_up`:
+        whether the link was established: then the cause is AGENT_EXITED if the agent ended it.
         """
         raise NotImplementedError
 
     def question(self, connection: Connection, status: int | None, cause: Cause) -> Question | None:
-        """Return a question whose answer would say more than a cause; None: there is none.
-
-        The connection may be closed when it is asked. `status`: None: the process has not exited.
-        """
+        """Return a question whose answer would say more than a cause; None: there is none."""
         return None
 
 
@@ -274,10 +264,7 @@ def folder_variable(reach: Reach) -> str:
 def make_reach(
     host: HostSpec, spec: Spec, files: Manifest | None = None, found_as: str = ""
 ) -> Reach:
-    """Return how a host is reached: by the module of this package that its spec names.
-
-    `files`: the program's, if any are sent. `found_as`: that of :class:`HostView`, if it was known.
-    """
+    """Return how a host is reached: by the module of this package that its spec names."""
     module = importlib.import_module(f"distrun.supervisor.hosts.{host.reach}")
     reach: Reach = module.make_reach(host, spec, files, found_as)
     return reach

@@ -18,10 +18,7 @@ _HANDLED_WHILE_REPLAYING = (protocol.Reattached, protocol.Heartbeat, protocol.Ag
 
 
 class ReportReceiver:
-    """The reports of one host, in order.
-
-    `on_fault` is called once with how the agent broke the protocol.
-    """
+    """The reports of one host, in order. `on_fault` gets how the agent broke the protocol, once."""
 
     def __init__(
         self,

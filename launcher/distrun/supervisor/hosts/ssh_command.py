@@ -70,10 +70,7 @@ def login_command(host: str, settings: SshSpec) -> str:
 
 
 def shared_connection(host: str, settings: SshSpec) -> tuple[str, str]:
-    """Return a host whose connection ssh shares among logins, and the socket of that connection.
-
-    The host is on the way to `host`, or `host` itself. Two empty strings if there is none.
-    """
+    """Return a host on the way to `host` whose connection ssh shares, and its socket; or ''."""
     for current, found in _configurations(host, settings):
         path = found.get("controlpath", "none")
         if path != "none" and os.path.exists(path):
@@ -104,10 +101,7 @@ def known_hosts(host: str, settings: SshSpec) -> KnownHosts:
 
 
 def _configurations(host: str, settings: SshSpec) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield ssh's options for a host and for the jump hosts on the way to it, each with its name.
-
-    The names of options are in lower case.
-    """
+    """Yield ssh's options, in lower case, for a host and its jump hosts, each with its name."""
     waiting, seen = [host], set()
     while waiting:
         current = waiting.pop()

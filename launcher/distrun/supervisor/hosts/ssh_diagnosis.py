@@ -162,10 +162,7 @@ def _diagnose_ssh(
 
 
 def _printed_on_the_way(stderr: str) -> str:
-    """Return the messages of a proxy or jump host that could not connect to the host itself.
-
-    ssh prints them before its own message about the host.
-    """
+    """Return the messages of a proxy or jump host that could not connect to the host itself."""
     before, proxied, after = stderr.rpartition(_PROXIED)
     before = before.rpartition("\n")[0]
     closed_by = _BLAMED.search(after)
@@ -178,13 +175,8 @@ def _printed_on_the_way(stderr: str) -> str:
 def _forget_command(at: str, name: str, stderr: str, known: KnownHosts) -> str:
     """Return the command that removes a changed key from known_hosts; ssh may suggest one.
 
-    A host can print such a suggestion, too, for the key of another host.
-
-    Args:
-        at: the host whose key has changed, or what was printed as its name.
-        name: the host to log in to.
-        stderr: what ssh printed.
-        known: the names and files that count.
+    A host can print such a suggestion, too, for the key of another host. `at`: the host whose key
+    has changed, as printed. `known`: the names and files that count.
     """
     for advised in _ADVISED.finditer(stderr):
         if advised["name"] in known.names and f" {advised['file']} " in known.files:
