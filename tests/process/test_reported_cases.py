@@ -100,6 +100,18 @@ CASES = {
         "get_ipython().system('pip install -q x')\nprint('hi')\n",
         *(65, FOR_IPYTHON, "line 1: get_ipython", "sed -i -E"),
     ),
+    "a script that another one calls hides": Case(
+        {
+            "train.py": IN_ONE + "  time.sleep(0.2); raise ValueError('batch size 0')",
+            "bin/own.sh": f"{PYTHON} train.py\necho training finished",
+            "bin/setup.sh": f"{PYTHON} -c ''\necho ready",
+            "bin/run.sh": "#!/bin/bash\n# as bin/other.sh\nbash bin/setup.sh\n"
+            'bash "$(dirname "$0")/own.sh" | cat\necho all done',
+        },
+        [*RUN, "bin/run.sh"],
+        0,
+        (r"train\.py:3; its exit code is hidden at own\.sh:2: echo training finished",),
+    ),
     "tee hides": Case(
         {
             "train.py": IN_ONE + "  time.sleep(0.2); raise ValueError('batch size 0')",

@@ -456,7 +456,7 @@ def judged(*scenario: str, script: str = "", program: str = "", **logs: str) -> 
     return success_verdict(
         play(scenario).state,
         lambda name: LogTail(texts.get(name.replace(":", ""), b"")),
-        ("sh -c", script) if script else ("", ""),
+        {"sh -c": script} if script else {},
         [program] if program else (),
     )
 
@@ -654,7 +654,7 @@ def test_what_a_host_has_seen_of_a_task_that_exited_0(seen: dict[str, Any], said
     job = play(["mwm worker:2"])
     for name, more in (("worker:0", seen), ("worker:1", {})):
         job.gone(name, **more)
-    verdict = success_verdict(job.state, lambda _: LogTail(b""), ("", ""))
+    verdict = success_verdict(job.state, lambda _: LogTail(b""), {})
     told = "" if verdict is None else cause_text(verdict.cause)
     assert said in told if said else not told
 

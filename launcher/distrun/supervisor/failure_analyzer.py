@@ -52,6 +52,7 @@ _MADE_BY_SOME = (
 )
 """What may come of a call that only some tasks make."""
 _MOST_SCRIPT_BYTES = 64 * 1024
+_MOST_DEPTH = 3
 _MOST_SECONDS = 5.0
 """No further log is read after this time: an analysis must not delay a job's end. It takes some
 milliseconds, but a busy machine may delay it by seconds."""
@@ -210,7 +211,7 @@ class FailureAnalyzer:
         tasks = [task for task in state.tasks.values() if task.code == 0]
         if any(task.end.left or task.exit.child for task in tasks) or may_be_behind(tasks):
             return True
-        has_timeout = "timeout" in self._shell_text()[1]
+        has_timeout = any("timeout" in text for text in self._shell_texts().values())
         if has_timeout or without_contact(state) or any(task.attempt for task in tasks):
             return True
         logs = _Logs(self._folder, state.tasks)
@@ -226,22 +227,39 @@ class FailureAnalyzer:
         are_python = all(each.endswith(".py") for each in scripts)
         text = "\n".join(text for _, text in self._scripts())
         names = scripts if are_python else ()
-        return success_verdict(state, logs.read, self._shell_text(), names, text)
+        return success_verdict(state, logs.read, self._shell_texts(), names, text)
 
-    def _shell_text(self) -> tuple[str, str]:
-        """Return the name and the text of the shell script that tasks run; empty for another."""
+    def _shell_texts(self) -> dict[str, str]:
+        """Return the texts of the shell script that tasks run and of those that it calls, by name.
+
+        An inner one comes after the one that calls it, and counts only if it runs Python.
+        """
+        from distrun.verdict.success import called_scripts, runs_python
+
         program = self._spec.program
         words = (*program.argv, *program.args)
         if words[1:2] and words[1].startswith("-") and words[1].endswith("c"):
-            return f"{words[0].rpartition('/')[2]} -c", words[2] if words[2:] else ""
-        for word in words[:2]:
-            with contextlib.suppress(OSError, ValueError):
-                path = os.path.join(program.workdir, word)
-                with open_regular_file(path, follow_link=True) as file:
-                    text = file.read(_MOST_SCRIPT_BYTES).decode("utf-8", "replace")
-                if word.endswith("sh") and not text.startswith("\x7fELF"):
-                    return word.rpartition("/")[2], text
-        return "", ""
+            shell = words[0].rpartition("/")[2]
+            found, folder = {f"{shell} -c": words[2] if words[2:] else ""}, ""
+        else:
+            found = next(filter(None, map(self._shell_script, words[:2])), {})
+            folder = next((os.path.dirname(word) for word in words[:2] if word.endswith("sh")), "")
+        for _ in range(_MOST_DEPTH):
+            for path in called_scripts("\n".join(found.values())):
+                name = os.path.basename(path)
+                inner = self._shell_script(path) or self._shell_script(os.path.join(folder, name))
+                found |= {} if name in found or not runs_python(*inner.values()) else inner
+        return found
+
+    def _shell_script(self, word: str) -> dict[str, str]:
+        """Return the shell script of this path as its name and text; empty if it is none."""
+        with contextlib.suppress(OSError, ValueError):
+            path = os.path.join(self._spec.program.workdir, word)
+            with open_regular_file(path, follow_link=True) as file:
+                text = file.read(_MOST_SCRIPT_BYTES).decode("utf-8", "replace")
+            if word.endswith("sh") and not text.startswith("\x7fELF"):
+                return {word.rpartition("/")[2]: text}
+        return {}
 
     def _analyze(self, failure: Failure, logs: _Logs) -> Verdict:
         from distrun.verdict.analysis import analyze

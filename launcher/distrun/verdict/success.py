@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import re
 from collections import defaultdict
 from typing import TYPE_CHECKING
@@ -65,6 +67,7 @@ _RUNS_PYTHON = re.compile(
     r"(?im)^(?!\s*(?:#|(?:export )?\w+=\S*$|(?:echo|module|conda|source|pyenv) ))"
     r".*(?:python|\.py\b).*$"
 )
+_CALLED = re.compile(r"""(?m)^(?!\s*#)(?:.*[\s;&|("'])?([^\s;&|("']+\.sh)(?=[\s;&|)"']|$)""")
 _KILLS = re.compile(r"\b(?:p?kill|SIGKILL|terminate|timeout)\b")
 _AGAIN = re.compile(r"(?i)\bre-?(?:start|spawn|launch|try|tri|plac|queu|submit)")
 _ECHO = re.compile(
@@ -90,7 +93,7 @@ _INNER = re.compile(r"\$\([^)]*\)|`[^`]*`|'[^']*'|\"[^\"]*\"")
 def success_verdict(
     state: JobState,
     read_log: Callable[[str], LogTail],
-    shell_text: tuple[str, str],
+    shell_texts: Mapping[str, str],
     scripts: Collection[str] = (),
     text: str = "",
 ) -> Verdict | None:
@@ -99,12 +102,15 @@ def success_verdict(
     Args:
         state: of the job, at its end.
         read_log: returns the end of a task's log.
-        shell_text: the name and the text of the shell script that each task runs, or empty texts.
+        shell_texts: the text of the shell script that each task runs, if it does, and of those that
+            it calls, by their names; an inner one after the one that calls it.
         scripts: the names of the files of Python that tasks run; none: others, too, may run.
         text: of all these.
     """
     done = [task for task in state.tasks.values() if task.code == 0 and not task.stopped_by_us]
     logs: dict[str, LogAnalysis] = {}
+    shell = "\n".join(shell_texts.values())
+    hider = functools.partial(_hider, [*shell_texts.items()])
 
     def log_of(task: TaskState) -> LogAnalysis:
         if task.name not in logs:
@@ -113,9 +119,9 @@ def success_verdict(
 
     found = [
         *_left_at_work(done),
-        *_crashed_children(done, log_of, shell_text[1] + text),
-        *_hidden_exceptions(done, log_of, shell_text, scripts),
-        *_timed_out(done, shell_text),
+        *_crashed_children(done, log_of, shell + text),
+        *_hidden_exceptions(done, log_of, shell, hider, scripts),
+        *_timed_out(done, shell, hider("timeout")),
         *_left_behind(state, done, log_of),
         *_without_contact(state),
         *_uneven_starts(state, log_of),
@@ -163,14 +169,15 @@ def _crashed_children(
 def _hidden_exceptions(
     done: list[TaskState],
     log_of: Callable[[TaskState], LogAnalysis],
-    shell_text: tuple[str, str],
+    shell: str,
+    hider: Callable[[str], str],
     scripts: Collection[str],
 ) -> Iterator[Found]:
     for task in done:
         log = log_of(task)
         raised, message = log.raised, log.message
         if raised is None:
-            yield from _not_run(task, log, *shell_text)
+            yield from _not_run(task, log, shell, hider(""))
         if raised is None or message is None or message.type in _EXITS:
             continue
         above = "".join(log.lines[max(0, raised.first - 1) : raised.first])
@@ -184,18 +191,19 @@ def _hidden_exceptions(
         if is_aside and log.frame is not None and not _printed(rest):
             code = Code.EXCEPTION_ASIDE
         elif log.ends_with_exception or (
-            not raised.is_ignored and (ignored or _only_echoes(rest, shell_text[1]))
+            not raised.is_ignored and (ignored or _only_echoes(rest, shell))
         ):
-            path = ignored or _hider(*shell_text)
+            program = _MODULE.match(log.lines[raised.first + 1])
+            path = ignored or hider(program[1] if program else "")
         else:
             continue
         cause = exception_cause(task, log)._replace(code=code, path=path)
         yield cause, (log.evidence(message.index),)
 
 
-def _not_run(task: TaskState, log: LogAnalysis, name: str, text: str) -> Iterator[Found]:
+def _not_run(task: TaskState, log: LogAnalysis, text: str, path: str) -> Iterator[Found]:
     """Find whether the only program of Python in a shell script could not run or refused to."""
-    found, path = log.find_last(_NOT_RUN), _hider(name, text)
+    found = log.find_last(_NOT_RUN)
     commands = _RUNS_PYTHON.findall(text)
     if found is None or not path or len(commands) != 1:
         return
@@ -206,9 +214,9 @@ def _not_run(task: TaskState, log: LogAnalysis, name: str, text: str) -> Iterato
         yield cause, (log.evidence(at),)
 
 
-def _timed_out(done: list[TaskState], shell_text: tuple[str, str]) -> Iterator[Found]:
+def _timed_out(done: list[TaskState], text: str, path: str) -> Iterator[Found]:
     """Find tasks that lived until `timeout` ends their program, and as long as it takes to exit."""
-    limit, path = _TIMEOUT.search(shell_text[1]), _hider(*shell_text)
+    limit = _TIMEOUT.search(text)
     seconds = float(limit[1]) * _UNITS[limit[2]] if limit and path else float("inf")
     for task in done:
         if seconds <= (task.exit.lived or 0.0) <= 1.05 * seconds + 2:
@@ -312,8 +320,26 @@ def _has_parts(line: str, parts: list[str]) -> bool:
     return is_whole and line.startswith(parts[0]) and line.endswith(parts[-1])
 
 
-def _hider(name: str, text: str) -> str:
-    """Return the line of a shell script that hides an exit code, as `train.sh:2: ...`, or ''."""
+def called_scripts(text: str) -> list[str]:
+    """Return the paths of the shell scripts that one calls, as it writes them."""
+    return _CALLED.findall(text)
+
+
+def runs_python(text: str = "") -> bool:
+    """Whether a shell script runs Python, or calls a script that may."""
+    return bool(_RUNS_PYTHON.search(text) or _CALLED.search(text))
+
+
+def _hider(scripts: list[tuple[str, str]], what: str) -> str:
+    """Return the line of shell scripts that hides an exit code, as `train.sh:2: ...`, or ''.
+
+    What exits is in the innermost script that has the word `what`, if one has.
+    """
+    last = max((i for i, (_, text) in enumerate(scripts) if what in text), default=len(scripts))
+    return next(filter(None, itertools.starmap(_hiding_line, scripts[last::-1])), "")
+
+
+def _hiding_line(name: str, text: str) -> str:
     lines = [
         (number, line.strip())
         for number, line in enumerate(text.splitlines(), 1)
