@@ -855,6 +855,7 @@ class Machines:
             (processes, "outputs", outputs),
             (processes, "load", lambda pid: (0, 0) if here.find(pid) is not None else None),
             (processes, "handles", lambda *_: False),
+            (processes, "is_hidden", lambda _: False),
             (job_processes, "_user", lambda _: os.getuid()),
             (labels, "read", label_of),
             (orphans, "_holders", lambda _: []),

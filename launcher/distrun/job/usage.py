@@ -69,7 +69,9 @@ def measure(pids: Sequence[int]) -> dict[int, Usage]:
         # To look for processes takes longer than to look at them. New ones are 100 ms old at most.
         now = ((each, processes.load(each)) for each in before[pid])
         loads = {each: load for each, load in now if load is not None}
-        if loads:
+        if any(map(processes.is_hidden, loads)):
+            found[pid] = Usage(time.time(), None, None, None, None, None)
+        elif loads:
             earlier, ticks = (sum(each for each, _ in of.values()) for of in (before[pid], loads))
             found[pid] = Usage(
                 at=time.time(),

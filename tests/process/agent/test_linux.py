@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from distrun.agent.linux.processes import reap_child
+from harness.requirements import AS_ROOT, skip
 from harness.strangers import UID
 
 BURST = """
@@ -60,6 +61,17 @@ os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
 print(json.dumps(reap_child(child)._asdict()))
 """
 
+HIDES = """
+child, hidden = os.fork(), {hidden}
+if not child:
+    os.read(0, 1)
+    os._exit(0)
+print(json.dumps([processes.is_hidden(os.getpid()), processes.is_hidden(hidden)]))
+os.kill(child, 9)
+os.wait()
+print(json.dumps(processes.is_hidden(child)))
+"""
+
 
 def run(script: str, *before: str) -> list[Any]:
     argv = [*before, sys.executable, "-c", USER + script]
@@ -79,3 +91,13 @@ def test_the_bytes_of_a_child_are_known_to_an_ordinary_user() -> None:
 def test_a_child_that_runs_is_not_reaped() -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
         assert reap_child(child.pid, os.WNOHANG) is None
+
+
+def test_a_process_that_proc_hides_is_not_taken_for_one_that_has_ended() -> None:
+    mount = 'mount -t proc -o hidepid=2 proc /proc && exec "$@"'
+    before = ["unshare", "-m", "sh", "-c", mount, "sh"]
+    if os.geteuid() != 0 or subprocess.run([*before, "true"], check=False).returncode:
+        skip("hiding /proc needs root", AS_ROOT)
+    shown, gone = run(HIDES.format(hidden=os.getpid()), *before)
+    assert shown == [False, True]
+    assert gone is False

@@ -7,6 +7,7 @@ a descriptor of the folder (:func:`path_of`), which no renaming changes.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import pwd
@@ -135,21 +136,31 @@ def path_of(descriptor: int) -> str:
 
 
 def remove_tree(path: str, ignore_errors: bool = False) -> None:
-    """Remove a folder and everything in it. Raises OSError, as shutil.rmtree does.
+    """Remove a folder and everything in it. Tasks may have made folders of any depth in it.
 
-    Tasks may have made folders in it that are too deep for Python.
+    Raises OSError, as shutil.rmtree does.
     """
     import shutil  # most agents do not need it
-    import subprocess
 
-    try:
-        shutil.rmtree(path, ignore_errors)
-    except RecursionError:
-        pass
-    except OSError as error:
-        if error.errno not in (errno.EMFILE, errno.ENAMETOOLONG):
-            raise
-    if os.path.lexists(path):
-        subprocess.run(["rm", "-rf", "--", path], stderr=subprocess.DEVNULL, check=False)
-    if os.path.lexists(path) and not ignore_errors:
-        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+    for is_last in (False, True):
+        try:
+            shutil.rmtree(path, ignore_errors)
+            if is_last or not os.path.lexists(path):
+                return
+        except RecursionError:
+            pass
+        except OSError as error:
+            if is_last or error.errno not in (errno.EMFILE, errno.ENAMETOOLONG):
+                raise
+        _flatten(path)
+
+
+def _flatten(top: str) -> None:
+    """Move all folders in a tree to its top, so that none is deep."""
+    waiting = [top]
+    while waiting:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for each in [each for each in entries if each.is_dir(follow_symlinks=False)]:
+                place = os.path.join(top, os.urandom(8).hex())
+                os.rename(each.path, place)
+                waiting.append(place)

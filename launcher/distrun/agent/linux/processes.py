@@ -146,6 +146,22 @@ def tree(pid: int) -> Iterator[Process]:
             waiting.extend((child, current) for child in children(current))
 
 
+def is_hidden(pid: int) -> bool:
+    """Whether a process, or a child of it, exists that /proc does not show to this user.
+
+    See `hidepid` in proc(5). Such a process belongs to another user.
+    """
+    for each in [pid, *children(pid)]:
+        if find(each) is None:
+            try:
+                os.kill(each, 0)
+            except PermissionError:
+                return True
+            except OSError:
+                continue
+    return False
+
+
 def environment(pid: int) -> Dict[bytes, bytes]:
     """The environment that a process was executed with; empty if it may not be read."""
     raw = content("/proc/{}/environ".format(pid))

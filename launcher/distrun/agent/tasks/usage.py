@@ -42,6 +42,8 @@ class _Record:
     def __init__(self, task: Task) -> None:
         self.task = task
         self.pids: List[int] = []
+        self.is_hidden = False
+        """Whether it has processes that this user cannot see, see `hidepid` in proc(5)."""
         self.load = (-1, 0, 0)
         """The processes, the clock ticks and the pages of memory that they had used at last."""
         self.tree_due = 0.0
@@ -100,6 +102,7 @@ class UsageSampler:
         """Report what a task uses, unless it has used no time since; returns whether that is so."""
         if now >= record.tree_due:
             record.pids = [process.pid for process in record.task.members()]
+            record.is_hidden = any(map(processes.is_hidden, [record.task.pid, *record.pids]))
             record.tree_due = now + _TREE_SECONDS
         count = ticks = pages = 0
         for pid in record.pids:
@@ -151,6 +154,9 @@ class UsageSampler:
 
     def _measure(self, record: _Record, at: float) -> UsageSampled:
         task, progress = record.task, dict(record.task.progress)
+        if record.is_hidden:
+            nothing = (None, None, None, None, None, None, None, None)
+            return UsageSampled(task.name, task.attempt, at, *nothing, progress)
         count, ticks, pages = record.load
         record.peak = max(record.peak, pages * _PAGE)
         record.seconds = max(record.seconds, ticks / _TICKS)
