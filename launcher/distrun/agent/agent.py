@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 _EXIT_DEFECT = 70  # distrun's own, as sysexits.h's EX_SOFTWARE
 _RECORDED = (protocol.TaskStarted, protocol.TaskNotStarted, protocol.TaskExited, protocol.TaskEnded)
 _MOST_CHARACTERS = 4000
-"""How much of a traceback is reported to the supervisor."""
 
 
 class Agent:
@@ -71,7 +70,6 @@ class Agent:
         self._files: Optional[FileReceiver] = None
         self._is_ending = False
         self._has_started = False
-        """Whether a task has been started."""
         self._keeps_logs = False
         """Whether the launching side cannot receive all logs, so that they must stay here."""
         self._guard = os.getppid()

@@ -14,7 +14,6 @@ _AGENTS = "agents"
 _LONGEST_NAME = 48
 _OLD_SECONDS = 7 * 86400.0
 TOUCH_SECONDS = 86400.0
-"""How often :meth:`AgentDir.touch` must be called."""
 _TRIAL = b"\0" * 4096
 
 

@@ -46,7 +46,6 @@ class Lease:
     ) -> None:
         self._now = now
         self.interval = heartbeat_interval(seconds)
-        """Seconds between two heartbeats."""
         self._renewed = now()
         self._next_heartbeat = self._renewed + self.interval
         self._number = 0

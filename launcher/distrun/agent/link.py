@@ -73,7 +73,6 @@ class Link:
         self._seconds: Optional[float] = 0.0
         self._lease: Optional[Lease] = None
         self._executed = 0
-        """The number of the last order that was executed."""
         self._decision: Optional[Handle] = None
         """Decides what the end of standard input means."""
         self._client: Optional[socket.socket] = None

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     Source = Union[int, HasDescriptor]
 
 _MOST_SIGNALS = 4096
-"""How many signals are read at once."""
 
 
 class Handle:

@@ -125,7 +125,6 @@ class TaskState(TaskRecord, kw_only=True):
     first_step: dict[str, str] = field(default_factory=dict)
     """Its progress then: EPOCH and STEP."""
     is_saving: bool = False
-    """Whether it has reported that it saves."""
     saves: int = 0
     """How often its attempt has reported that it has saved."""
     reason: Cause | None = None
@@ -220,14 +219,12 @@ class HostState(HostAgent, kw_only=True):
     name: str
     lost: Cause | None = None
     fault: Cause | None = None
-    """Why its agent failed."""
     link_lost: Cause | None = None
     """Why there is no link to its agent at present."""
     link_lost_at: float | None = None
     silent_since: float | None = None
     """Since when there has been no sign of life of it (Unix seconds); None: it has a link."""
     gpus: int = 0
-    """How many GPUs it has."""
     has_ended: bool = False
     """Whether its agent and everything that it had started are known to have ended."""
     lost_at: float | None = None
@@ -292,7 +289,6 @@ class LostAgent(Frozen, kw_only=True):
     received: dict[str, int]
     """How many bytes of its log had arrived, by the task."""
     attempts: dict[str, int]
-    """The last attempt there, by the task."""
 
 
 class EarlyFailures(Frozen):
@@ -314,19 +310,15 @@ class Incident(Frozen, kw_only=True):
     """The name of the budget that a restart counts against: :data:`JOB`, or a role's."""
     scope: Scope
     tasks: tuple[str, ...]
-    """The tasks that restart."""
     cause: Cause
     due_at: float
     """Unix seconds, to show; the timer decides."""
     attempts_left: int
-    """How many attempts of its tasks have not ended."""
     is_free: bool = False
-    """Whether a restart does not count against `restart.max`."""
     early: EarlyFailures = EarlyFailures()
     """The early failures in a row, with the failure that it follows."""
     is_due: bool = False
     is_planning: bool = False
-    """Whether the supervisor is asked for a plan."""
     waits_for_host: Cause | None = None
     """Why there was no plan; None: none was asked for."""
     waits_for_link: Cause | None = None
@@ -389,9 +381,7 @@ class JobState(Frozen, kw_only=True):
     queued_at: float | None = None
     """When it was last queued in Slurm (Unix seconds); None: never."""
     batch_id: str = ""
-    """Slurm's id of it."""
     resumed_at: tuple[float, ...] = ()
-    """When it was resumed, each time (Unix seconds)."""
     changes: tuple[str, ...] = ()
     """The `--set` of all resumes, as `PATH=VALUE` each."""
     result_faults: tuple[Cause, ...] = ()
@@ -415,7 +405,6 @@ class JobState(Frozen, kw_only=True):
     unstarted: int = 0
     """The number of tasks that are starting, or are waiting to."""
     waiting: int = 0
-    """The number of tasks that are waiting to start."""
     undone: int = 0
     """The number of tasks that must still exit 0 for success."""
     has_run: bool = False
@@ -437,7 +426,6 @@ class JobState(Frozen, kw_only=True):
     early: EarlyFailures = EarlyFailures()
     """The early failures before the restarts that have begun."""
     replacements: tuple[Replacement, ...] = ()
-    """What each further plan has changed."""
     quiet: TasksQuiet | None = None
     """That no task does anything, since when, and how they hang; None if a task does."""
     verdict: Verdict | None = None

@@ -31,7 +31,6 @@ _FOR_READERS = (
     events.TensorBoardSilent,
     events.ProgressIgnored, events.HostNotCleared, events.JobAdvised,
 )  # fmt: skip
-"""Events that only inform the record's readers."""
 _TASKS_MAY_RUN = (Code.AGENT_ABANDONED, Code.PROCESSES_NOT_ENDED)
 """Causes of the loss of a host whose tasks may still run."""
 

@@ -16,7 +16,6 @@ class HostFacts(Frozen, kw_only=True):
     gpus: tuple[str, ...] = ()
     """The GPUs that tasks may use, as in CUDA_VISIBLE_DEVICES."""
     gpu_failure: Cause | None = None
-    """Why they are not known."""
     python: str
     """The interpreter for scripts if the spec names none."""
     environ: Mapping[str, str]

@@ -102,7 +102,6 @@ def ports_needed(spec: Spec, placement: Sequence[Placed]) -> dict[str, PortNeed]
     """The ports to hold on each host before :func:`make`."""
     strategy = STRATEGIES[spec.strategy]
     wanted: dict[str, list[int]] = {}
-    """The explicit ports of each host, and 0 for each free one."""
     unbound = {placed.host.name for placed in placement if placed.role.expects_free_port}
     for placed in placement:
         if placed.role.has_ports(strategy):

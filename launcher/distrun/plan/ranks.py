@@ -29,7 +29,6 @@ class Rank(Frozen, kw_only=True):
     local_rank: int
     local_size: int
     first: str
-    """The task with rank 0."""
 
 
 def ranks(placement: Iterable[Placed]) -> dict[str, Rank]:

@@ -52,7 +52,6 @@ class TaskPlan(TaskRecord, kw_only=True):
     argv: tuple[str, ...]
     workdir: str
     or_home: bool = False
-    """Whether to use the host's home folder if `workdir` does not exist."""
     env: dict[str, str]
     """The variables, without a TF_CONFIG made from `cluster`."""
     cluster: Cluster | None = None
@@ -60,7 +59,6 @@ class TaskPlan(TaskRecord, kw_only=True):
     all_addresses: Cluster | None = None
     """Those of all tasks, also beside the cluster; None: the job has none."""
     is_awaited: bool = False
-    """Whether other tasks start after it."""
     binds_port: bool = False
     """Whether the program expects to find its port free, as one that is not TensorFlow's does."""
     unset: tuple[str, ...] = ()

@@ -28,13 +28,11 @@ _LOW_SHARE = 0.5
 """Of the median of all pairs of hosts."""
 _LONGEST_NAME = 32
 THIS_MACHINE = "this machine"
-"""The host of checks of the launching side."""
 UNKNOWN_VERSION = "unknown"
 
 _Failure = tuple[str, Cause, bool]
 """A host that is not reached, why and where, and whether the callers belong to the cluster."""
 _HostFacts = tuple[str, "ProgramFacts"]
-"""A host and the facts of a program there."""
 
 
 class HostAnswers(Frozen, kw_only=True):

@@ -14,7 +14,6 @@ from distrun.spec.model import Spec, SpecOrigin
 _PROGRAM = "import sys; sys.path[:] = {path}; from distrun.__main__ import main; main()"
 """Runs distrun with exactly the modules of the distrun that queued the job."""
 _SOURCES = str(Path(__file__).resolve().parents[2])
-"""The folder of the package."""
 
 
 def write(spec: Spec, home: Path, *, job_id: str | None = None, output: Path | None = None) -> str:

@@ -25,7 +25,6 @@ STEP_OPTIONS = (
     "--kill-on-bad-exit=0",
     "--job-name=distrun",
 )
-"""Of srun, for a process of distrun on one node of an allocation."""
 _NO_OPTIONS = ("SLURM_CONF", "SLURM_CLUSTERS")
 _ANSWER_CHARACTERS = 300
 

@@ -36,7 +36,6 @@ _OF_JOB = re.compile(
 )
 """srun's words if the whole job has ended, or is about to."""
 _STATE_SECONDS = 5.0
-"""The limit for a question about a job's state."""
 _COMPLETING_SECONDS = 1.0
 _PAUSE_SECONDS = 0.1
 """A job whose processes are being ended has its last state only afterwards."""

@@ -18,7 +18,6 @@ _RETRY_SECONDS = 1.0
 """Until connections are accepted again after that failed, mostly for too many open files."""
 
 Client = Channel[protocol.Request, protocol.Notice]
-"""The channel to a connected command."""
 
 
 class Clients:

@@ -35,9 +35,7 @@ class ClusterCheck:
         self._ports: dict[str, list[int]] = {}
         self._served: dict[str, set[str]] = {}
         self._at: defaultdict[Place, set[str]] = defaultdict(set)
-        """The tasks that serve at each place."""
         self._given: defaultdict[Place, set[str]] = defaultdict(set)
-        """The tasks that were given each place."""
         for task in self._tasks.values():
             if not task.owns_tf_config:
                 address, port = task.address or "", _port(task.address)

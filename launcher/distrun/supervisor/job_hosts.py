@@ -69,21 +69,16 @@ class JobHosts:
         others = spec.hosts if checks_all else spec.spares
         self.specs = hosts | {host.name: host for host in others}
         self.names = tuple(self.specs)
-        """In the order of the spec, spares last."""
         self._manifest = manifest
         self.reaches = {name: make_reach(host, spec, manifest) for name, host in self.specs.items()}
         self.delivery: FileDelivery | None = None
-        """Sends the program's files, if any are sent."""
         self.hellos: dict[str, protocol.Hello] = {}
         self.left_out: dict[str, Cause] = {}
-        """Why spares cannot be used."""
         needs = plan.ports_needed(spec, self.placement)
         self.needs = {host: needs.get(host, plan.PortNeed()) for host in self.specs}
-        """The ports of the tasks by the spec."""
         self.held_ports: dict[str, list[int]] = {}
         """The ports that each host holds for tasks whose ports are chosen."""
         self.inspected: dict[str, probe_messages.Inspected] = {}
-        """What hosts were found to have in a preflight."""
 
     @property
     def hosts_without_files(self) -> list[str]:

@@ -74,7 +74,6 @@ class JobRecord:
         self._log = record.EventLog(str(folder.events_file))
         self._disk = DiskSync()
         self._error: OSError | None = None
-        """Why an event could not be written."""
         if is_resumed:
             self._log.require_space()
             folder.absorb_unsent_reports(self._log)

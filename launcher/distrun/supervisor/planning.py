@@ -57,7 +57,6 @@ class Planning:
         self._returns: dict[str, tuple[Handle, float]] = {}
         """When to connect to lost hosts again, and how long each waits."""
         self._early_returns: list[str] = []
-        """Those to connect to once there is a plan."""
         job.loop.checks.append(self._count_wait)
 
     @property

@@ -37,7 +37,6 @@ _MOST_MEASURED = 16
 _DIAL_SECONDS = 5.0
 _MEASURE_SECONDS = 1.0
 _LONGEST_ROUND = 10.0
-"""Seconds that hosts may take to measure one round."""
 _INSPECT_SECONDS = 20.0
 _PYTHON = re.compile(r"python[0-9.]*")
 _OF_ONE_TASK = (
@@ -94,7 +93,6 @@ class Probe:
         )
         """The host that each one receives from, in each round of measuring."""
         self._rates: list[tuple[str, str, float]] = []
-        """The host that received, the one that sent, and the bytes a second."""
         self._answer_to_step = (
             probe_messages.Listening,
             probe_messages.Dialled,
@@ -103,7 +101,6 @@ class Probe:
         )
         self._step = 0
         self._waiting = set(hosts)
-        """The hosts that have not answered the last order."""
         for host in fresh:
             job.inspected.pop(host, None)
         job.emit(events.PreflightStarted(at=time.time(), hosts=len(hosts)))

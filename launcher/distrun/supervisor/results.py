@@ -36,7 +36,6 @@ class Results:
         self._job, self._loop, self._spec, self._on_end = job, job.loop, job.spec, on_end
         self._hosts = 0
         self._progress = -1
-        """Reads how much has come."""
         self._call: BackgroundCall | None = None
 
     def start(self, hosts: Iterable[str]) -> bool:

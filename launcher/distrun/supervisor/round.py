@@ -43,13 +43,10 @@ class Round:
         """Those of them without which there may be a plan."""
         self.unreachable: dict[str, Cause] = {}
         self.failures: dict[str, Cause] = {}
-        """Why hosts that were reached cannot be used."""
         self.error: DistrunError | None = None
-        """Why there is no plan."""
         self.plan: plan.Plan | None = None
         """It is to be used once the round has finished."""
         self.checks: tuple[Check, ...] | None = None
-        """The result of the preflight; None: there was none."""
         self.is_finished = False
         self._place_tasks(hosts.placement)
         self._ports_needed: dict[str, int] = {}
@@ -140,7 +137,6 @@ class Round:
         self._used = {
             (each.host.name, split_address(each.address)[1]) for each in placement if each.address
         }
-        """The ports of tasks that keep theirs."""
 
     def _free_ports(self, host: str) -> list[int]:
         """Return the ports that a host holds for no task yet."""
@@ -324,7 +320,6 @@ class NextRound(Round):
         self.may_pass = False
         """Whether there may be a plan later with the same hosts."""
         self.avoided: tuple[str, ...] = ()
-        """The hosts that the plan leaves out as requested."""
         self.unusable: dict[str, Cause] = {}
         """Why hosts that the plan would have needed cannot be used: another round is needed."""
         self._place_tasks(self._place(rooms))

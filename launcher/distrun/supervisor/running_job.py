@@ -38,7 +38,6 @@ class RunningJob:
 
     hosts: HostPool
     clients: Clients
-    """The commands that are connected."""
 
     def __init__(
         self, folder: JobFolder, spec: Spec, former: lifecycle.JobState | None = None
@@ -52,18 +51,13 @@ class RunningJob:
         self.known: JobHosts | None = None
         """What is known of the hosts; None: they are not used yet."""
         self.tasks: dict[str, TaskPlan] = {}
-        """Those of the present plan, by their names."""
         self.timers: dict[events.Timer, Handle] = {}
-        """Those of the lifecycle that have been set."""
         self._events = EventQueue(self._handle)
         self.call_after = self._events.call_after
-        """See :meth:`.EventQueue.call_after`."""
         self.handlers: dict[type[lifecycle.Action], Callable[[Any], object]] = {}
-        """What carries out each kind of the lifecycle's actions."""
         self.observers: list[
             Callable[[lifecycle.JobState, events.Event, lifecycle.JobState], object]
         ] = []
-        """Called with each event, the state before it and the state after it."""
         self.after_actions: list[Callable[[], object]] = []
         """Called once the actions that follow from an event have been carried out."""
 

@@ -34,11 +34,9 @@ from distrun.supervisor.training_gap import TrainingGap
 _MOST_VALUES = 100
 """How many keys of a task are kept: those that it reported last."""
 _MOST_LOADS = 64
-"""How many samples of the processor time are kept."""
 _LATENESS = 2.0
 """Seconds by which the time of printed progress may be late: it is that of reading the log."""
 _MOST_SAVES = 2000
-"""How many saves of one attempt are recorded."""
 
 
 class RunningTask:
@@ -58,7 +56,6 @@ class RunningTask:
         self.latest: Progress | None = None
         """All that is known of its progress. Times are by this machine's clock."""
         self.step_at: float | None = None
-        """When its step changed last (Unix time)."""
         self._loads: deque[tuple[float, float]] = deque(maxlen=_MOST_LOADS)
         """When it was sampled (Unix time), and the processor seconds that it had used by then."""
         self.attempt = 0

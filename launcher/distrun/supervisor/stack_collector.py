@@ -34,7 +34,6 @@ _RUNNING = (TaskPhase.RUNNING, TaskPhase.STOPPING)
 
 class _Question(NamedTuple):
     hosts: set[str]
-    """Those that have not answered."""
     on_answer: Callable[[Stacks], None]
     answer: Stacks
 

@@ -83,7 +83,6 @@ class StallDetector:
         self.counts_steps = stall is not None
         self._seconds = QUIET_SECONDS if stall is None else stall
         self.last = self._measured_at = loop.now()
-        """The time of the last sign, by the loop's clock."""
         self._sizes: dict[str, int] = {}
         self._steps: dict[str, str] = {}
         self._stepping: set[str] = set()
@@ -93,7 +92,6 @@ class StallDetector:
         self._shares: dict[str, float] = {}
         """The share of a core that each task has used since the last output or report."""
         self._intervals: deque[float] = deque(maxlen=_INTERVALS)
-        """Seconds between outputs or reports."""
         self._longest = 0.0
         self._first_output: float | None = None
         self._last_output = self._counted = self._checked_at = self.last

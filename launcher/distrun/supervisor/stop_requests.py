@@ -27,7 +27,6 @@ class StopRequests:
         self._job, self._on_stop = job, on_stop
         self._last_at = -_LAUNCH_SECONDS
         self._was_signalled = False
-        """Whether the last request was a signal to this process."""
 
     def on_sigterm(self) -> None:
         """Stop the job after SIGTERM, unless somebody has it stopped meanwhile."""

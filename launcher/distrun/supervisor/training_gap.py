@@ -30,11 +30,9 @@ class TrainingGap:
         self._emit = emit
         self._clock = clock
         self._last: dict[str, _Last] = {}
-        """By task: the last step of its attempt."""
         self._former: dict[str, _Last] = {}
         """The same before the interruption; empty: there is none."""
         self._is_restart = False
-        """Whether the interruption is a restart by the same plan."""
         self._counts_over_all: dict[str, bool] = {}
         """By task: whether it counts over all epochs, or from 0 in each; else that is not known."""
 

@@ -75,12 +75,10 @@ class FileReceiver:
         self._missing: Deque[int] = collections.deque()
         """The numbers of the files that must be sent; the first of them is arriving."""
         self._arrival: Optional[int] = None
-        """A descriptor of the file that is arriving."""
         self._offset = 0
         self._written: Dict[bytes, Tuple[int, int]] = {}
         """Size and time of each file as it was written."""
         self._works: Deque[Work] = collections.deque()
-        """Long work, in its order."""
         self._is_listed = self._has_requested = False
         """Whether all missing files are known, and have been requested on this link."""
         self._is_complete = self._has_reported = False

@@ -11,7 +11,6 @@ from distrun.agent.linux import processes
 from distrun.agent.linux.regular import lines
 
 _MOST = 100
-"""Users and addresses that are returned at most."""
 _NO_LOGIN = ("/nologin", "/false")
 _IPV4_ADDRESS = re.compile(r"\|-- (\S+)\n +/32 host LOCAL")
 

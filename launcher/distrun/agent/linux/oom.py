@@ -23,7 +23,6 @@ _KILLED = rb"oom-kill:.*,pid=(\d+),|Killed process (\d+) "
 _RECORD_BYTES = 8192
 _MOST_RECORDS = 20000
 UPDATE_SECONDS = 5.0
-"""How often :meth:`OomWatch.update` must be called while tasks run."""
 _SOON = 2.0
 """A task that dies within these seconds of a kill may have died of it."""
 
@@ -49,7 +48,6 @@ class OomWatch:
         for path in self._counters(os.getpid()):
             self._accounted[path] = _count(path)
         self.updated = clock()
-        """When :meth:`update` was called last."""
 
     def update(self) -> None:
         """Note the kills since the last update, and forget old ones."""

@@ -277,7 +277,6 @@ class Ending:
         self._give_up_at = self._kill_at + patience
         self._signalled: Dict[int, int] = {}
         self.left: List[Process] = []
-        """The processes that were given up."""
 
     def step(self) -> bool:
         """Send a round of signals. Returns whether none is left, or all are given up."""

@@ -61,7 +61,6 @@ class TaskLogs:
         self.streamer = streamer
         self._link, self._loop = link, loop
         self.on_growth: Callable[[], None] = lambda: None
-        """Called when a log has grown."""
         self._limit = limit
         self._dropped: Dict[str, int] = {}
         """How many bytes at the start of each log are a hole, by path."""

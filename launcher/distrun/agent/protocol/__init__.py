@@ -219,7 +219,6 @@ class Hello(Report):
     address: str = ""
     """The address of this host that the connection came to; empty unless it came by ssh."""
     seen_from: str = ""
-    """The address that the connection came from."""
     token: str = ""
     """Identifies this agent for :mod:`distrun.agent.reattach`; empty if it cannot reattach."""
     folder: str = ""
@@ -230,7 +229,6 @@ class Hello(Report):
     libc: str = ""
     """The C library of its programs, see :func:`distrun.agent.linux.facts.libc`."""
     gpu_failure: Optional[Cause] = None
-    """Why its GPUs are not known."""
 
 
 class Reattached(Report):

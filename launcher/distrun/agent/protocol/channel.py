@@ -34,7 +34,6 @@ else:
 
 MAX_FRAME = 64 * 1024 * 1024
 _MOST_JOINED = 64
-"""Messages that are written at once."""
 LENGTH = struct.Struct(">I")
 
 

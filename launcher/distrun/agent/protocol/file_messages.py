@@ -97,7 +97,6 @@ class TransferProgress(Notice):
     done: int
     total: int
     hosts: int
-    """How many hosts there are."""
 
 
 class FilesWritten(Report):

@@ -59,7 +59,6 @@ class Measure(Order):
 
     structs = {"targets": Target}  # noqa: RUF012 - nobody changes it
     targets: List[Target]
-    """One."""
     password: str
     seconds: float
 

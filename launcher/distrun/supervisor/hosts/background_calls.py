@@ -26,7 +26,6 @@ from distrun.supervisor.forked_process import ForkedProcess
 OnAnswer = Callable[[Any], None]
 
 _SECONDS = 15.0
-"""How long an answer is waited for."""
 _VALID_SECONDS = 2.0
 """How long an answer is used again: all steps of a Slurm job may end at once."""
 _BLOCK = 64 * 1024
@@ -55,10 +54,8 @@ class BackgroundCalls:
     def __init__(self, loop: Loop, job_id: str) -> None:
         self._loop, self._job_id = loop, job_id
         self.kept: tuple[int, ...] = ()
-        """Descriptors that the forks need."""
         self._begun: list[BackgroundCall] = []
         self._running: dict[str, BackgroundCall] = {}
-        """Those of :meth:`ask`."""
         self._waiting: dict[str, list[OnAnswer]] = {}
         self._answers: dict[str, tuple[float, Any]] = {}
         """When each question was answered (monotonic clock), and the answer."""

@@ -30,7 +30,6 @@ _ORDERS = {answer: order for order, answers in ANSWERS.items() for answer in ans
     "TaskNotStarted": "StartTask",
     "TaskEnded": "StopTask",
 }
-"""The order that each report answers."""
 ENDS = ("StopTask", "Shutdown")
 """These orders are not answered: the task or the agent ends."""
 
@@ -52,17 +51,13 @@ class OrderDeadlines:
         # The link may be lost for as long as the lease, and restored.
         self._seconds = max(_END_SECONDS, 2 * (lease or 0.0))
         self._end_seconds = math.inf
-        """How long an end may take, see :meth:`limit_ends`."""
         self._is_pausable = lease is None
         self._paused_at: float | None = None
         self._dues: dict[tuple[str, str], float] = {}
-        """By the name of an order and its task."""
         self._file_bytes = 0
         self._shutdown_at = 0.0
         self._most_seconds = math.inf
-        """How long a shutdown may take."""
         self._log_bytes = 0
-        """The bytes of logs that have arrived since the shutdown."""
 
     def record_order(self, order: Order) -> None:
         """Start the time for an order. A second one for the same task can only shorten it."""

@@ -56,7 +56,6 @@ class FileSender:
         self.received = 0
         """The number of those bytes that the host has received."""
         self.failure: Cause | None = None
-        """Why a file cannot be sent."""
 
     def resume(self, wanted: file_messages.FilesRequested) -> None:
         self._numbers = deque(wanted.numbers)
@@ -136,7 +135,6 @@ class FileDelivery:
         self._senders: dict[str, FileSender] = {}
         self._parts: list[Order] = list(list_parts(manifest))
         self.refusals: dict[str, Cause] = {}
-        """Why hosts cannot have their copy."""
 
     @property
     def is_finished(self) -> bool:

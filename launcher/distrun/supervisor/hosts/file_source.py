@@ -16,12 +16,10 @@ OnData = Callable[[FileRead], None]
 OnEnd = Callable[[FileReadEnd], None]
 
 MOST_FILES = 100_000
-"""How many files of a working folder are listed."""
 _MOST_LEFT_OUT = 1000
 _MOST_CHARACTERS = 32 << 20
 """Of all names of a host. Those after them are dropped: no host has as many."""
 _SILENT_SECONDS = 60.0
-"""How long a host may send nothing."""
 _EXIT_SECONDS = 2.0
 """How long a login may outlive its output."""
 _LONGEST_PATH = 4096
@@ -57,7 +55,6 @@ class FileSource(LinkUser):
         """Of each working folder, by the path in it."""
         self.left_out: list[tuple[str, str]] = []
         self._characters = 0
-        """Of all names."""
         self.is_listed = False
         self.failure: Cause | None = None
         self.link = Link(links, self, reach.connect_timeout, None)

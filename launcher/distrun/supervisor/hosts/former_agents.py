@@ -75,7 +75,6 @@ class FormerAgent(LinkUser):
         self.preserved: FilesPreserved | None = None
         """What it has said of files that its tasks wrote among the program's files."""
         self.error: Cause | None = None
-        """Why it cannot be cleared."""
 
     def clear(
         self,

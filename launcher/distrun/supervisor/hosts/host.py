@@ -50,7 +50,6 @@ can keep ssh alive for longer."""
 _LOG_SECONDS = 10.0
 """How long the rest of the logs is waited for when the job must end at once."""
 _MISSED_HEARTBEATS = 2.5
-"""How many heartbeats may be missing before the link counts as lost."""
 
 
 class LogEnd(NamedTuple):
@@ -98,7 +97,6 @@ class Host(LinkUser):
     ) -> None:
         self.name, self.reach, self.former = name, reach, former
         self.preserved_folder = ""
-        """The folder that the agent left on the host, if it left one."""
         self.token = self.folder = ""  # the agent's, as it has said
         self.agent_pid: int | None = None
         """The agent's process id on its own host."""
@@ -125,14 +123,11 @@ class Host(LinkUser):
         self._file_sender: FileSender | None = None
         self._has_tasks = False
         self._is_unneeded = False
-        """Whether it was shut down before it had any task."""
         self._shutdown: protocol.Shutdown | None = None
-        """The last one that was ordered."""
         self._heartbeat_to_acknowledge = 0
         """The number of the last heartbeat from an agent that has not reattached yet."""
         self._attempts = 0
         self._copy_key = ""
-        """The host's in :mod:`.sent_agents`."""
         self._loss: Cause | None = None
         """Why the link was lost, or why the last attempt to reconnect failed."""
         self._violation: Cause | None = None

@@ -43,7 +43,6 @@ class HostChannel(Channel[Report, Order]):
         self.ack_due: float | None = None
         """When to acknowledge the last reports, unless an order is sent before; None: never."""
         self._received = 0
-        """The number of the last report."""
 
     def acknowledge(self, last: int) -> None:
         """Acknowledge the reports up to a number, together with the next order or soon."""
@@ -114,13 +113,11 @@ class ChecksummedReceiver(HostChannel):
     def __init__(self, reader: int, writer: int, mark: bytes) -> None:
         super().__init__(reader, writer)
         self.met = False
-        """Whether the mark has arrived."""
         self._noise = b""
         self._mark = mark
         self._framed = bytearray()
         """The bytes after the mark that are not a complete frame yet."""
         self._next = 0
-        """The number of the next frame."""
 
     def _encode(self, message: Order, seq: int) -> bytes:
         frame = super()._encode(message, seq)

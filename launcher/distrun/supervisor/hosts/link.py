@@ -28,7 +28,6 @@ MAX_CONNECTING = 16
 """How many links may be connecting at a time: each ssh client takes 80 ms of a core here."""
 
 LOGIN_SECONDS = 30.0
-"""How long a login may take once it is connected."""
 _FIRST_BACKOFF = 0.25
 _LONGEST_BACKOFF = 5.0
 _SHORTEST_TIMEOUT = 1.0

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from distrun.sync.manifest import Manifest
 
 SOURCES = str(Path(__file__).resolve().parents[3])
-"""The folder of the package."""
 _AGENT = "distrun.agent.main"
 _STUB = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {module} import main; main()"
 _WITHOUT_WORKING_FOLDER = "import sys; sys.path[:] = filter(None, sys.path); "

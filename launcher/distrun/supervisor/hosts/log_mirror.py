@@ -15,7 +15,6 @@ from distrun.agent.protocol import INDEX_RECORD, INDEX_SUFFIX, Cause, Code, LogD
 from distrun.job.folder import LOG_SUFFIX, late_log_name, log_name, task_of_log
 
 _LARGEST_SIZE = (1 << 64) - 1
-"""The largest number that a record of an index can have."""
 
 
 class LogMirror:

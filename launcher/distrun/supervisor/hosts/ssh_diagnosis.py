@@ -13,7 +13,6 @@ from distrun.supervisor.hosts.bootstrap import EXIT_TOO_OLD, TOO_OLD
 from distrun.supervisor.hosts.ssh_command import KnownHosts, login_command
 
 SSH_FAILED = 255
-"""The exit code with which ssh reports a failure of its own."""
 _LAST_LINES = 3
 _LONGEST_TEXT = 300
 _SHELL_STATUSES = {126: Code.PYTHON_NOT_EXECUTABLE, 127: Code.PYTHON_MISSING}
