@@ -58,7 +58,7 @@ def test_a_field_of_any_event_may_have_any_value(damaged: Record) -> None:
         assert "is damaged: the result of the job is unknown" in told
         job = json.loads(run_here(("status", "--json"))[1])["job"]
         assert job["state"] == "lost"
-    assert "or its record is damaged" in run_here(("status",))[1]
+    assert "its record is damaged; its result is lost" in run_here(("status",))[1]
     assert {task["exit_code"] for task in job["tasks"]} == {None, 4, 5}
     assert run_here(("clean", "--all"))[0] == 0
     assert not damaged.path.exists()
@@ -73,11 +73,14 @@ TOLD = {
 }
 
 
+COUNTS = ("task_count", "running_task_count", "restarts", "restarts_left", "resumed", "cpu_seconds")
+
+
 def test_a_record_that_is_cut_to_nothing_is_told_by_all_commands(distrun: Distrun) -> None:
     job_id = distrun.detached("echo hello", workers=1)
     distrun("wait")
     record = distrun.home / "jobs" / job_id / "events.jsonl"
-    end = record.read_bytes().splitlines(keepends=True)[-1]
+    lines = record.read_bytes().splitlines(keepends=True)
 
     def cut(fault: str) -> None:
         record.unlink(missing_ok=True)
@@ -85,8 +88,8 @@ def test_a_record_that_is_cut_to_nothing_is_told_by_all_commands(distrun: Distru
         if kept is not None:
             record.write_bytes(kept)
 
-    for fault, lines in (("is missing", list(TOLD)), *((each, ["logs"]) for each in CUT)):
-        for line in lines:
+    for fault, commands in (("is missing", list(TOLD)), *((each, ["logs"]) for each in CUT)):
+        for line in commands:
             cut(fault)
             done = distrun(*line.replace("JOB", job_id).split())
             assert done.returncode == TOLD[line], (line, done.stderr)
@@ -96,10 +99,15 @@ def test_a_record_that_is_cut_to_nothing_is_told_by_all_commands(distrun: Distru
         cut(fault)
         job = distrun.status()
         assert (job["state"], job["record_fault"], job["resume_command"]) == ("lost", fault, None)
+        assert {job[name] for name in COUNTS} == {None}
         page = distrun.asked("report", "-o", "-")
         assert "hello" in page
         assert not re.search("on 0 hosts|lasted|no tasks yet|Nothing was printed", page)
-    record.write_bytes(end)
+    record.write_bytes(b"".join(lines).replace(b'"code":0', b'"code":1e999'))
+    for told in (distrun.asked("status"), distrun("wait").stderr):
+        assert "its record is damaged: lines of it cannot be read" in told
+    record.write_bytes(lines[-1])
+    assert distrun("wait").stderr.startswith(f"{job_id} succeeded in ")
     shown = distrun.asked("status")
     assert "its record is damaged: the beginning is missing" in shown
     assert " d " not in shown.splitlines()[0], "the job did not take days"

@@ -124,7 +124,7 @@ def _cells(row: dict[str, Any], last: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _tasks(row: dict[str, Any]) -> str:
-    if row["record_fault"] is not None and not row["task_count"]:
+    if row["task_count"] is None:
         return "unknown"
     running = f"{row['running_task_count']}/" if row["running"] else ""
     return f"{running}{row['task_count']}"

@@ -211,7 +211,7 @@ class WatchApp(App[int]):
         return f"{rate:.3g}/s" if rate < 1000 else f"{rate:,.0f}/s"
 
     def _take(self, job: Job, rates: dict[str, str], notes: list[str]) -> None:
-        if job.state.job_id or self._job is None:  # else its record was removed
+        if job.state.name or self._job is None:  # else its record was removed
             self._job, self._rates, self._notes = job, rates, notes
         self._show()
 

@@ -45,7 +45,7 @@ def task_end_text(task: TaskState) -> str:
         reason = cause_text(task.reason)
         return f"could not be started: {reason}" if task.pid is None else reason
     if task.exit_status is None:
-        return "was never started"
+        return "was never started" if task.pid is None else "ended in a way that is not recorded"
     return exit_text(task.code, task.signal)
 
 
@@ -79,6 +79,7 @@ def failure_report(job: Job, *, shown: Container[str] = (), left_out: str = "") 
     if state.resumed_at:
         lines.append(labelled("before", f"it had been {printable(resumed_text(state))}"))
     logs = f"{printable(str(folder.logs))}   (distrun logs {state.job_id})"
+    lines += [labelled("record", job.record_note)] if job.record_note else []
     lines.append(labelled("logs", "; ".join(filter(None, (logs, left_out)))))
     is_said = outcome.result is Result.FAILED and any(cause in line for line in lines)
     lines.append(exit_line(outcome, with_cause=not is_said))
@@ -113,7 +114,8 @@ def end_line(job: Job, *, left_out: str = "") -> str:
         how = [f"was {cause}"] if is_stopped else ["failed", why]
         how[0] += f" after {lived}" if lived else ""
         how.append(f"exit code {outcome.exit_code}, {_whose(outcome)}")
-    parts = [f"{state.job_id} {how[0]}", *how[1:], f"logs: distrun logs {state.job_id}", left_out]
+    logs = f"logs: distrun logs {state.job_id}"
+    parts = [f"{state.job_id} {how[0]}", *how[1:], job.record_note, logs, left_out]
     return printable(" · ".join(filter(None, parts)))
 
 

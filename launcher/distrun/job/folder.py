@@ -241,15 +241,18 @@ class JobFolder:
 
     def state(self) -> lifecycle.JobState:
         """Return the job's state by its record. Without a record, the job is in preparation."""
+        reader = record.EventReader(str(self.events_file))
         try:
-            read = [*record.read(str(self.events_file)), *self._unsent_reports()]
-            state = lifecycle.replay(read)
+            state = lifecycle.replay([*reader.read_new(), *self._unsent_reports()])
         except (FileNotFoundError, PermissionError):
             # It is being created or removed, its creation failed, or another user owns the record.
-            return lifecycle.JobState(job_id=self.job_id, created_at=self.created_ns / 1e9)
+            state = lifecycle.JobState()
+        if reader.has_skipped:
+            state = replace(state, lacks_events=True)
         if state.created_at:
             return state
-        return replace(state, created_at=self.created_ns / 1e9)  # the record lost its beginning
+        # The record lost its beginning.
+        return replace(state, job_id=self.job_id, created_at=self.created_ns / 1e9)
 
     def logged_tasks(self) -> list[str]:
         """Return the tasks that have logs, for a record that has lost the plan."""

@@ -307,7 +307,18 @@ class Job:
 
     @cached_property
     def record_fault(self) -> str | None:
-        return self.folder.record_fault()
+        return self.folder.record_fault() or ("is damaged" if self.state.lacks_events else None)
+
+    @property
+    def record_note(self) -> str:
+        """What its record lacks, if it is known how the job ended or is doing; else empty."""
+        lacks = "lines of it cannot be read" if self.state.name else "the beginning is missing"
+        return f"its record is damaged: {lacks}" if self.record_fault == "is damaged" else ""
+
+    @property
+    def has_counts(self) -> bool:
+        """Whether its record shows what it consists of."""
+        return bool(self.state.tasks) or self.record_fault is None
 
     @property
     def cause_word(self) -> str | None:
@@ -473,22 +484,25 @@ class Job:
         running = [task for task in state.tasks.values() if task.phase is TaskPhase.RUNNING]
         used = self.used
         seconds = total(each.cpu_seconds for each in used)
+        counts = {
+            "task_count": len(state.tasks),
+            "running_task_count": 0 if self.is_lost else len(running),
+            "restarts": self.restarts,
+            "restarts_left": self.restarts_left,
+            "resumed": len(state.resumed_at),
+            "cpu_seconds": None if seconds is None else round(seconds, 3),
+        }
         return {
             "job_id": self.folder.job_id,
             "name": state.name,
             "state": self.phase,
             "running": self.is_running,
             "strategy": state.strategy,
-            "task_count": len(state.tasks),
-            "running_task_count": 0 if self.is_lost else len(running),
-            "restarts": self.restarts,
-            "restarts_left": self.restarts_left,
-            "resumed": len(state.resumed_at),
+            **(counts if self.has_counts else dict.fromkeys(counts)),
             "resume_command": self.resume_command,
             "record_fault": self.record_fault,
             "created_at": state.created_at,
             "ended_at": state.ended_at,
-            "cpu_seconds": None if seconds is None else round(seconds, 3),
             "peak_memory_bytes": highest(each.peak_memory_bytes for each in used),
             "exit_code": outcome.exit_code if outcome else None,
             "origin": outcome.origin.value if outcome else None,
@@ -524,8 +538,8 @@ class Job:
             "resumptions": {
                 "at": list(self.state.resumed_at),
                 "changes": list(self.state.changes),
-                "down_seconds": self.state.down,
-                "repeated_steps": self.state.repeated_steps,
+                "down_seconds": self.state.down if self.has_counts else None,
+                "repeated_steps": self.state.repeated_steps if self.has_counts else None,
                 "hosts_not_cleared": list(self.state.former_hosts),
             },
             "hosts": [self._host_json(host) for host in self.state.hosts.values()],

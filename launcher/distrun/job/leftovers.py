@@ -253,7 +253,7 @@ def _record(folder: JobFolder, state: JobState, hosts: list[str], command: str) 
     Without a command, the job may not have ended. Raises OSError.
     """
     is_lost = not state.phase.is_final
-    if not state.job_id or not (hosts or (is_lost and command)):
+    if not (hosts or (is_lost and command)):
         return
     file = str(folder.events_file)
     if record.fault(file) is not None:

@@ -43,8 +43,8 @@ def job_notes(job: Job, *, has_times: bool = True) -> list[str]:
         notes.append(f"its record {job.record_fault}; its result is lost")
     elif job.is_lost:
         notes.append("its supervisor died, or its record is damaged; its result is lost")
-    elif not job.state.job_id:
-        notes.append("its record is damaged: the beginning is missing")
+    elif job.record_note:
+        notes.append(job.record_note)
     if job.is_running:
         notes += _notes_while_running(job)
     notes += _notes_on_hosts(job)

@@ -111,6 +111,7 @@ class EventReader:
     def __init__(self, path: str) -> None:
         self._path = path
         self._offset = 0
+        self.has_skipped = False
 
     def read_new(self) -> list[Event]:
         """Return the events added since the last call, without a torn last line."""
@@ -124,6 +125,7 @@ class EventReader:
                 event = _decode_line(line) if line != b"\n" else None
                 if event is not None:
                     found.append(event)
+                self.has_skipped = self.has_skipped or event is None
         return found
 
 

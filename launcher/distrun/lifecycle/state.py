@@ -370,6 +370,8 @@ class JobState(Frozen, kw_only=True):
     strict: bool = False
     spec_file: str = ""
     supervisor_pid: int = 0
+    lacks_events: bool = False
+    """Whether lines of its record cannot be read."""
     timeouts: Timeouts = field(default_factory=Timeouts)
     policy: RestartSpec = NO_RESTARTS
     role_policies: dict[str, RestartSpec] = field(default_factory=dict)

@@ -57,15 +57,13 @@ class Run:
         end = state.ended_at or (time.time() if job.is_running else None)
         reported = self._last_reported
         progress = {key: each for key, each in reported.items() if not isinstance(each, str)}
-        is_known = bool(state.tasks) or job.record_fault is None
-        counts = {name: shown[name] for name in ("restarts", "resumed", "cpu_seconds")}
-        counts |= {"task_count": len(state.tasks), "host_count": len(job.hosts_in_use)}
+        counts = ("exit_code", "created_at", "restarts", "resumed", "cpu_seconds", "task_count")
         return {
             "state": job.phase,
             "cause": job.cause_word,
-            **{name: shown[name] for name in ("exit_code", "created_at")},
+            **{name: shown[name] for name in counts},
+            "host_count": len(job.hosts_in_use) if job.has_counts else None,
             "seconds": None if end is None else max(0.0, end - state.created_at),
-            **{name: each if is_known else None for name, each in counts.items()},
             "first_output_seconds": first_time(job.timing, Phase.FIRST_OUTPUT),
             "first_step_seconds": first_time(job.timing, Phase.FIRST_STEP),
             "step": progress.get(STEP),

@@ -143,7 +143,7 @@ class Report:
             return [] if self.is_running and not job.is_running else job_notes(job)
         if job.outcome.result is Result.SUCCEEDED:
             last = end_line(job).partition(" · logs: ")[0]
-            return [last, *(each for each in job_notes(job) if each not in job.warnings)]
+            return [last, *(each for each in job_notes(job) if each not in last)]
         lines = failure_report(job)
         # The folder of an unpacked bundle is not where the logs are.
         return [line for line in lines if line and not (self._about and line.startswith(_LOGS))]
@@ -155,7 +155,7 @@ class Report:
             ("began", format_time(state.created_at)),
             ("lasted", format_duration(end - state.created_at)),
             ("tasks", f"{len(state.tasks)} on {format_count(len(job.hosts_in_use), 'host')}"),
-        ][: 1 if job.record_fault is not None and not state.tasks else None]
+        ][: None if job.has_counts else 1]
         if job.restarts or state.resumed_at:
             resumed = f", resumed {format_count(len(state.resumed_at), 'time')}"
             found.append(("restarts", f"{job.restarts}{resumed if state.resumed_at else ''}"))
