@@ -6,6 +6,7 @@ TensorFlow and Keras wrap error messages in others: the line that says what is w
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
@@ -26,7 +27,7 @@ _SPAWNED = re.compile(r'\s+File ".*/multiprocessing/(?:spawn|forkserver)\.py", l
 _BAR_LINE = re.compile(r"[^|]{0,80}\d%\|[^|]{0,300}\|[^|\[]{0,40}\[[^\]]{0,200}\]")
 BAR = re.compile(rf"{_BAR_LINE.pattern}(?=  File \"|    \S|[\w.]+(?:Error|Exception)\b)")
 """A bar of tqdm that another thread has written before a line of a traceback."""
-_BETWEEN = (LOGGED, ASIDE, _BAR_LINE)
+_BETWEEN = (LOGGED, ASIDE, _BAR_LINE, re.compile(r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):"))
 """What others may write between the lines of a traceback."""
 _GROUP_START = "Exception Group Traceback (most recent call last):"
 _HANDLING = "During handling of the above exception, another exception occurred:"
@@ -90,7 +91,7 @@ class Message(Frozen, kw_only=True):
 
     def __str__(self) -> str:
         name = self.type.rpartition(".")[2]
-        return f"{name}: {self.text}" if self.text else name
+        return ": ".join(filter(None, (name, self.text)))
 
 
 class Traceback(Frozen, kw_only=True):
@@ -179,14 +180,25 @@ def _spans(raw: Sequence[str], lines: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _exception(lines: Sequence[str], first: int, stop: int) -> int | None:
-    """Return the first line that is not indented more than the traceback's first line."""
+    """Return the first line that is not indented more than the traceback's first line.
+
+    One without a type, or after which the frames go on, is taken only if there is no other: another
+    thread or process has written it.
+    """
     before = lines[first].partition(START)[0]
     prefix = before if before.isspace() else ""
+    between = None
     for index in range(first + 1, stop):
         line = lines[index].removeprefix(prefix)
         if line and not line[0].isspace() and not any(each.match(line) for each in _BETWEEN):
-            return index
-    return None
+            after = (lines[each].removeprefix(prefix) for each in range(index + 1, stop))
+            indented = takewhile(lambda each: each[:1].isspace(), after)
+            if _TYPED.match(line) or (
+                type_of(line) and not any(each.startswith('  File "') for each in indented)
+            ):
+                return index
+            between = between or index
+    return between
 
 
 def _line_above(lines: Sequence[str], first: int) -> str:
