@@ -165,6 +165,7 @@ INTERPRETERS = {
     "cannot be understood": (
         """#!/bin/sh\necho '{"version": "3.9", "missing": [], "keras": null, "errors": []}'\n"""
     ),
+    "its answer cannot be": "#!/bin/sh\necho '{}'\n",
 }
 
 

@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 from distrun.agent.tasks import stacks
-from harness.command import Distrun, recorded_events, write_program
+from distrun.job import control
+from harness.command import Distrun, recorded_events, run_here, write_program
 from harness.json_page import PAGE, Reader
 from harness.programs import ACCEPTS, hanging_script, training_program
 from harness.terminal import OpenTerminal
@@ -175,4 +176,9 @@ def test_what_has_no_python_or_does_not_run_is_not_profiled(
         done = distrun(command, "-t", "worker:1")
         assert (done.returncode, done.stdout) == (2, "")
         assert "nothing of worker:1 runs now" in done.stderr
+    monkeypatch.setattr(control, "_STACKS_SECONDS", 0.0)
+    supervisor = distrun.status()["supervisor_pid"]
+    os.kill(supervisor, signal.SIGSTOP)
+    code, _, told = run_here(("profile", "--seconds", "1"))
+    assert (code, f"{supervisor}, suspended) does not answer" in told) == (70, True), told
     distrun.checked("kill")

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _CONNECT_SECONDS = 30.0
 _ANSWER_SECONDS = 5.0
+_STACKS_SECONDS = 45.0
+"""How long a supervisor may take, which itself waits 30 s for the hosts."""
 _REFUSAL_SECONDS = 1.0
 """How long an order to stop waits for a refusal of the supervisor."""
 _RETRY_SECONDS = 0.01
@@ -269,7 +271,7 @@ def take_stacks(
         seconds: record for so long; 0: look once.
 
     Raises:
-        DistrunError: the supervisor does not understand the request.
+        DistrunError: the supervisor does not answer, or does not understand the request.
     """
     from distrun.job.stacks import ProcessStacks, Stacks
 
@@ -278,10 +280,12 @@ def take_stacks(
         return None
     with contextlib.closing(channel):
         channel.send(protocol.TakeStacks(program, tasks, native, seconds))
-        for message in notices(channel):
+        for message in notices(channel, _STACKS_SECONDS + seconds):
             if isinstance(message, protocol.StacksTaken):
                 found = [from_json(ProcessStacks, each) for each in message.processes]
                 return Stacks(processes=found, silent=dict(message.silent))
+        if not channel.ended:
+            raise unanswered(folder)
         require_supervisor_ended(folder, channel)
     return None
 

@@ -93,11 +93,14 @@ def ask(spec: Spec, target: Target, names: Iterable[str], files: Iterable[str] =
     program = target.python or sys.executable
     workdir = here.workdir or spec.program.workdir
     answered = _run(program, asked.encode(), workdir, {**os.environ, **env})
+    text = f"{program} was asked for its modules, and its answer cannot be understood"
     try:
-        return decode(Answer, answered)
+        found = decode(Answer, answered)
     except ValueError as error:
-        text = f"{program} was asked for its modules, and its answer cannot be understood"
         raise NoAnswerError(text) from error
+    if found.errors is None:  # a part is missing
+        raise NoAnswerError(text)
+    return found
 
 
 def environment(spec: Spec) -> dict[str, str]:
