@@ -29,7 +29,7 @@ _SURE = re.compile(
     r"(?:pass(?:words?|wort|wd|phrase|code)|secrets?|credentials?|(?:api|access|private|secret|auth)key)(?:_|\Z)"
     r"|(?:token|authorization|jwt|bearer|(?:api|auth|access|hf)_tokens)\Z|_(?:pass|pwd)\Z"
     r"|(?:\A|_)(?:api|access|private|secret|auth|account|(?:pre)?shared|master|encryption|signing|ssh|license"
-    r"|subscription|service|storage|deploy|client|admin|webhook|app|ssl|tls|hmac|aes|wandb)_keys?\Z"
+    r"|subscription|service|storage|deploy|client|admin|webhook|app|ssl|tls|hmac|aes|fernet|wandb)_keys?\Z"
 )
 """What makes a name, its words in small letters and joined by `_`, one of a secret."""
 _MAYBE = re.compile(
@@ -54,7 +54,7 @@ def _rank(name: str) -> int:
         return 0
     if _SURE.search(words) or (words.endswith("_key") and name.isupper()):
         return 2
-    return 1 if _MAYBE.search(words) else 0
+    return 1 if _MAYBE.search(words) or name == "KEY" else 0
 
 
 def is_secret(variable: str) -> bool:
@@ -121,6 +121,9 @@ _FORMS = [
         r"\b(?:mysql\w*|mongo\w*|sshpass|redis-cli|twine|(?:docker|podman|az)\slogin)\b[^\n]{0,200}?\s-[pa]\s?[\"']?([^\s\"']+)",
         r"(?:hooks\.slack\.com/services|discord\w*\.com/api/webhooks|office\.com/webhook\w*)/([\w/@-]{20,})",
         r"conda[\w.:-]{0,80}/t/([\w-]{8,512})",
+        rf"[?&](?:key|code)=({_CREDENTIAL})",
+        r"(?:Auth|login)\([bu]?[\"'][^\"'\n]{0,80}[\"'], ?[bu]?[\"']([^\"'\n]{4,512})[\"']",
+        r"\becho\s+[\"']?([^\s\"'|]{4,512})[\"']?\s*\|[^\n]{0,80}?(?:--password-stdin|\bsudo -S)",
         r"[\"']key[\"']:[ ]?[\"']([0-9a-f]{32})[\"']",
         r"(?i:wandb)[^\n]{0,80}?(?<![0-9a-f])([0-9a-f]{40})(?![0-9a-f])",
         rf"(?<=http)s?://({_CREDENTIAL}(?::[^\s\"'<>/@]{{0,512}})?)@(?=[\w\[.-])",
@@ -134,12 +137,14 @@ _FORMS = [
 _NAME = re.compile(
     r"(?:(?<![\w.\\-])|(?<=\\[nrt])|(?<=%[2-7][0-9A-Fa-f])"
     r"|(?<=(?:%25|u00)[2-7][0-9A-Fa-f]))(?!secret-\d+\])"
-    r"(?:(?i:api|access|secret|private|license|encryption|signing|master) (?=(?i:keys?)\b))?"
+    r"(?:(?i:api|access|secret|private|license|encryption|signing|master|storage|account)"
+    r" (?=(?i:keys?)\b))?"
     r"[A-Za-z_.-][\w.-]{0,200}\w"
 )
 _QUOTE = r"(?:\\*(?:[\"']|u002[27])|%(?:25)?2[27]|&(?:quot|#39|#x27);|\*\*|[`\u2018-\u201d])"
 _SPACE = r"\s{0,20}"
-_TYPE = r"(?::[ ]?[\w&][\w.\[\] |]{0,40}(?= =)|[ ]\([\w ./:-]{1,40}\)(?=[ ]?[:=]))?"
+_REMARK = r"(?:[ ]?\([\w ./:-]{1,40}\)|\[[^\[\]\n]{1,40}\])"
+_TYPE = rf"(?::[ ]?[\w&][\w.\[\] |]{{0,40}}(?= =)|{_REMARK}(?=[ ]?[:=]))?"
 _SCHEME = r"(?:(?i:bearer|basic|token)\s)?"
 _ITEM = r"(?:[ \t]*\r?\n(?:[ \t]{0,40}- |(?=\S*\d)(?=[\w+/=.~-]{12,512}\s*(?:\n|\Z)))|[ \t]*)"
 _LIST = rf"[\[({{](?={_SPACE}[bur]?\\*[\"'])[^\[\](){{}}]{{1,4096}}(?=[\])}}])"
@@ -148,7 +153,8 @@ _SIGN = (
     rf"|: invalid \w{{1,20}} value:|[:\uff1a\uff1d]|%(?:25)?3[AaDd])|>(?=[^\s=])"
     rf"|</\w{{1,20}}>\s{{0,20}}<\w{{1,20}}>"
     rf"|[,\s{{]{{1,20}}{_QUOTE}?(?:[Vv]alue|default){_QUOTE}?[ ]?[:=]"
-    rf"|\s(?:(?:is|was|set to|provided):?|(?:for|of) \S{{1,60}}:)\s(?=[\"']|\S{{0,99}}\d)"
+    rf"|\s(?:(?:is|was|set to|provided|received|refreshed):?|(?:for|of) \S{{1,60}}:)\s"
+    rf"(?=[\"']|\S{{0,99}}\d)"
     rf"|(?(end){_SPACE},{_SPACE}(?=[bur]?{_QUOTE})|(?!)))?"
 )
 _QUOTED = (
@@ -160,7 +166,7 @@ _UNQUOTED = (
     r"(?P<word>(?:[^\s\"',;&<>]|(?<=\w)[\"'](?=\w)|[,;&](?![\s\"']|\Z|[\w.%#-]{1,80}[=:;]))+)"
 )
 _BARE = (
-    rf"(?(sign){_ITEM}|[,\s|\\\u2502\u2503]{{1,20}}(?:- )?)"
+    rf"(?(sign){_ITEM}|[,;~\s|\\\u2502\u2503]{{1,20}}(?:--? )?)"
     rf"(?P<bare>{_LIST}|(?:[bur]?{_QUOTE})?{_SCHEME}{_UNQUOTED})"
 )
 _VALUE = re.compile(rf"(?P<end>{_QUOTE})?\]?{_SIGN}(?:{_QUOTED}|{_BARE})")
