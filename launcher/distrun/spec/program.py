@@ -366,9 +366,9 @@ def check_readable(path: str, place: str, problems: Problems) -> None:
     `place` is the key that names it.
     """
     if not os.path.isfile(path):
-        problems.add(
-            place, f"{place} names no file: {quoted_path(path)} is not there", "correct the path"
-        )
+        what = "no regular file" if os.path.lexists(path) else "not there"
+        why = f"{place} names no file: {quoted_path(path)} is {what}"
+        problems.add(place, why, "correct the path")
     elif os.path.getsize(path) > _MOST_BYTES:
         why = f"{quoted_path(path)} has more than {_MOST_BYTES >> 20} MB"
         problems.add(place, f"{place} is too large: {why}", "correct the path")
