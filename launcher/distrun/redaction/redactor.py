@@ -11,7 +11,7 @@ import os
 import re
 from enum import Enum
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 from distrun.job.events import KINDS
 from distrun.redaction.secrets import is_secret, is_secret_value, replace_secrets, shown
@@ -154,17 +154,20 @@ def _pattern(name: str) -> str:
 
 
 def _spellings(secret: str) -> Iterator[str]:
-    """Yield how a value stands in texts: as it is, in JSON, in Python's `repr`, in a URL, in HTML.
+    """Yield how a value stands in texts: as it is, in JSON, in Python, a URL, HTML, a shell.
 
     A value of several lines stands in a text line by line.
     """
+    raw = secret.encode("utf-8", "replace")
     as_json, plain = json.dumps(secret), json.dumps(secret, ensure_ascii=False)
     yield from (each[1:-1] for each in (as_json, json.dumps(as_json[1:-1]), plain, repr(secret)))
-    yield from (secret, html.escape(secret), secret.replace("'", "''"))
-    yield from (quote(secret, safe=safe, errors="replace") for safe in ("/", ""))
+    yield from (ascii(secret)[1:-1], repr(raw)[2:-1], secret, html.escape(secret))
+    yield from (secret.replace("'", each) for each in ("''", "'\\''", "'\"'\"'"))
+    for safe in ("/", ""):
+        yield from (each(secret, safe, errors="replace") for each in (quote, quote_plus))
     lines = map(str.strip, secret.split("\n"))
     yield from (line for line in lines if len(line) >= _FEWEST_CHARACTERS)
-    yield base64.b64encode(secret.encode("utf-8", "replace")).decode()
+    yield from (base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode(), raw.hex())
 
 
 def secret_values(folder: JobFolder, environ: Mapping[str, str] = os.environ) -> list[str]:
