@@ -113,7 +113,7 @@ def test_it_has_nothing_of_a_user_means_the_same_and_can_be_read_elsewhere(
     monkeypatch.setenv("DISTRUN_HOME", str(distrun.cwd / "nothing"))
     monkeypatch.delenv("DATA_KEYS")
     with opened(odd) as (folder, about):
-        assert not record.is_damaged(str(folder.events_file))
+        assert record.fault(str(folder.events_file)) is None
         ours, theirs = (
             lifecycle.replay(record.read(str(each.events_file)))
             for each in (JobFolder(path), folder)

@@ -91,7 +91,6 @@ def test_a_record_with_a_huge_hole_is_damaged(tmp_path: Path) -> None:
     with path.open("w") as holed:
         holed.truncate(1 << 40)
     assert record.read(str(path)) == []
-    assert record.is_damaged(str(path))
     assert record.beginning_fault(str(path)) == "is damaged"
     path.write_text("[" + "[]," * 3_000_000 + "[]]\n")
     tracemalloc.start()

@@ -112,6 +112,7 @@ class EventReader:
         self._path = path
         self._offset = 0
         self.has_skipped = False
+        """Whether it has met lines that are no events of this version."""
 
     def read_new(self) -> list[Event]:
         """Return the events added since the last call, without a torn last line."""
@@ -119,13 +120,13 @@ class EventReader:
             file.seek(self._offset)
             found = []
             for line in _lines(file):  # one by one: a damaged record may be one of empty lines
-                if not line.endswith(b"\n"):
-                    break
-                self._offset = file.tell()
-                event = _decode_line(line) if line != b"\n" else None
+                is_whole = line.endswith(b"\n")
+                event = _decode_line(line) if is_whole and line != b"\n" else None
                 if event is not None:
                     found.append(event)
-                self.has_skipped = self.has_skipped or event is None
+                elif is_whole or len(line) == _LONGEST_LINE:
+                    self.has_skipped = True
+                self._offset = file.tell() if is_whole else self._offset
         return found
 
 
@@ -152,38 +153,25 @@ def read(path: str) -> list[Event]:
     return EventReader(path).read_new()
 
 
-def is_damaged(path: str) -> bool:
-    """Return whether a record is not a file, or has a whole line that is not an event."""
-    try:
-        file = open_regular_file(path)
-    except FileNotFoundError:
-        return os.path.lexists(path)
-    with file:
-        return any(
-            _decode_line(line) is None and (line.endswith(b"\n") or len(line) == _LONGEST_LINE)
-            for line in _lines(file)
-        )
-
-
 def beginning_fault(path: str) -> str | None:
     """Say why a record does not show its job: it is cut, or not there. None if it begins well."""
     try:
-        with open_regular_file(path) as file:
-            line = file.readline(_LONGEST_LINE)
+        event, size = first(path), os.stat(path).st_size
     except FileNotFoundError:
         return "is not a regular file" if os.path.lexists(path) else "is missing"
     except OSError as error:
         return f"cannot be read ({error.strerror})"
-    if not line:
+    if not size:
         return "has no events"
-    event = _decode_line(line) if line.endswith(b"\n") else None
     return None if isinstance(event, (JobCreated, JobQueued)) else "is damaged"
 
 
 def fault(path: str) -> str | None:
     """Say what is wrong with a whole record; None: nothing."""
-    found = beginning_fault(path)
-    return "is damaged" if found is None and is_damaged(path) else found
+    found, reader = beginning_fault(path), EventReader(path)
+    if found is None:
+        reader.read_new()
+    return "is damaged" if reader.has_skipped else found
 
 
 def first(path: str) -> Event | None:
