@@ -83,18 +83,24 @@ def test_tensorboard_imports_nothing_from_the_workdir(tmp_path: Path) -> None:
     assert json.loads(done.stdout) == [str(package / "main.py"), *options], done.stderr
 
 
-def test_an_agents_folder_is_private_whatever_the_umask(
+def test_an_agents_folder_is_private_whatever_the_umask_and_stays_while_it_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     before = os.umask(0)
     try:
-        folder = Path(agent_dir.create("job", "host").path)
+        used = agent_dir.create("job", "host")
+        folder = Path(used.path)
     finally:
         os.umask(before)
     assert folder.is_relative_to(tmp_path / "state" / "distrun" / "agents")
     above = [each for each in folder.parents if each.is_relative_to(tmp_path / "state")]
     assert {each.stat().st_mode & 0o777 for each in (folder, *above)} == {0o700}
+    os.utime(folder, (1, 1))  # as if the clock had been set
+    (folder.parent / "old").mkdir()
+    os.utime(folder.parent / "old", (1, 1))
+    agent_dir.create("another", "host").remove()
+    assert os.listdir(folder.parent) == [folder.name], "an agent uses it"
     # Where that cannot be created, it has a name that nobody can predict.
     monkeypatch.setenv("XDG_STATE_HOME", "/dev/null")
     monkeypatch.setenv("TMPDIR", str(tmp_path))

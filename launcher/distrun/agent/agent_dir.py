@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
-import time
 from typing import List, Optional
 
 from distrun.agent.linux import private_dir
@@ -24,6 +24,7 @@ class AgentDir:
         self.path = path
         self.files_path = os.path.join(path, "files")
         """Where the program's files are, once all have arrived."""
+        self._lock: Optional[int] = None
         self._parent = os.path.dirname(path)
         self._is_lasting = os.path.basename(self._parent) == _AGENTS
 
@@ -56,15 +57,28 @@ class AgentDir:
         os.rename(path, target)
         return target
 
+    def lock(self) -> None:
+        """Hold the folder while this process lives: others then see that it is in use."""
+        self._lock = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        with contextlib.suppress(OSError):  # some network disks have no locks on folders
+            fcntl.flock(self._lock, fcntl.LOCK_SH)
+
     def remove(self) -> None:
         """Remove the folder, and old ones that other agents have left beside it."""
+        now = 0.0
+        with contextlib.suppress(OSError):
+            os.utime(self.path)
+            now = os.stat(self.path).st_mtime  # by the clock of the file system
+        if self._lock is not None:
+            os.close(self._lock)
         _remove(self.path)
         if not self._is_lasting:
             return
         try:
             for name in os.listdir(self._parent):
                 path = os.path.join(self._parent, name)
-                if os.lstat(path).st_mtime < time.time() - _OLD_SECONDS:
+                # A clock that was set makes all folders old.
+                if os.lstat(path).st_mtime < now - _OLD_SECONDS and not _is_locked(path):
                     _remove(path)
             os.rmdir(self._parent)
         except OSError:
@@ -93,15 +107,17 @@ def create(job_id: str, host: str) -> AgentDir:
                 continue
             path = os.path.join(place, prefix + os.urandom(6).hex())
             os.mkdir(path, 0o700)
+            created = AgentDir(path)
             try:
                 _try_writing(path)
+                created.lock()
             except OSError:
                 _remove(path)
                 raise
         except OSError as error:
             problems.append(Cause(Code.PATH_NOT_WRITABLE, path=place, errno=error.errno or 0))
             continue
-        return AgentDir(path)
+        return created
     raise CauseError(Cause(Code.AGENT_DIR_NOT_CREATED, within=tuple(problems)))
 
 
@@ -116,6 +132,18 @@ def _plain(name: str) -> str:
     return "".join(each if each.isascii() and each.isalnum() else "-" for each in name)[
         :_LONGEST_NAME
     ]
+
+
+def _is_locked(path: str) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
+    return False
 
 
 def _remove(path: str) -> None:
