@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from distrun.spec.model import Spec
     from distrun.sync.manifest import Manifest
 
-_STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _EXIT_SECONDS = 10.0
 _COPY_SECONDS = 0.5
 """How often what is new in the folder of a job on another machine is brought here."""
@@ -61,7 +60,7 @@ class FollowedJob:
         """What each task reported last through DISTRUN_NOTIFY."""
         self._listener = listener
         self._loop = Loop()
-        handlers = [(number, signal.getsignal(number)) for number in _STOPPING_SIGNALS]
+        handlers = [(number, signal.getsignal(number)) for number in syscalls.ENDING_SIGNALS]
         # Under nohup, SIGHUP is ignored, and stays so.
         self._handlers = [each for each in handlers if each != (signal.SIGHUP, signal.SIG_IGN)]
         self._signals = syscalls.signal_pipe([number for number, _ in self._handlers])
@@ -81,7 +80,9 @@ class FollowedJob:
     def read_signals(self) -> bytes:
         """Return the numbers of the signals that have arrived, without waiting."""
         # The descriptor also receives signals that this process sends itself, such as SIGALRM.
-        return bytes(each for each in self._signals.read(64) or b"" if each in _STOPPING_SIGNALS)
+        return bytes(
+            each for each in self._signals.read(64) or b"" if each in syscalls.ENDING_SIGNALS
+        )
 
     def restore_signals(self) -> None:
         signal.set_wakeup_fd(-1)
@@ -294,7 +295,7 @@ class Session(FollowedJob):
 
     def _on_supervisor_exit(self) -> None:
         status = self._process.wait()
-        left = guard.end_processes(patience=processes.DEATH_SECONDS)
+        left = guard.end_processes()
         recorded = self.folder.state()
         is_told = status == 0 or (
             recorded.outcome is not None and recorded.outcome.exit_code == status

@@ -21,6 +21,9 @@ _IN_MODIFY = 0x0002
 _IN_CREATE = 0x0100
 _IN_ONESHOT = 0x80000000
 
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Those that end a command."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -53,12 +56,12 @@ def live_without_parent() -> None:
 
 
 @contextlib.contextmanager
-def sigterm_blocked() -> Iterator[None]:
-    """Start processes that never receive SIGTERM, the first signal of every cleanup.
+def blocked(signals: Iterable[int]) -> Iterator[None]:
+    """Block signals, also in the processes that are started meanwhile: they never receive them.
 
-    Ignoring SIGTERM does not suffice: a program may reset that.
+    Ignoring them there does not suffice: a program may reset that.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield
     finally:
