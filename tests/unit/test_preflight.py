@@ -255,22 +255,29 @@ def test_a_folder_that_another_host_has_just_made_is_looked_for_again(tmp_path: 
 def test_a_host_that_ends_while_it_writes_its_file_leaves_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writing, may_write = (tmp_path / name for name in ("writing", "may write"))
-    write = marks.write
+    writing, may_write, may_remove = (tmp_path / name for name in ("writing", "write", "remove"))
+    write, remove = marks.write, marks.remove
 
     def write_late(order: probe.Listen) -> list[Cause]:
         os.symlink(str(os.getpid()), writing)
         wait_until(may_write.exists)
         return write(order)
 
+    def remove_late(order: probe.Listen) -> probe.StoppedListening:
+        wait_until(may_remove.exists)
+        return remove(order)
+
     monkeypatch.setattr(marks, "write", write_late)
+    monkeypatch.setattr(marks, "remove", remove_late)
     agents = Probe(Loop(), PortHolder(), lambda _: None)
     agents.execute(probe.Listen("", "mark", [str(tmp_path)]), "")
     wait_until(writing.is_symlink)
-    agents.remove_marks()
+    (tmp_path / "mark").touch()
+    agents.remove_marks()  # does not wait for the disk
     may_write.touch()
+    may_remove.touch()
     wait_until(lambda: not alive(int(os.readlink(writing))))
-    assert not (tmp_path / "mark").exists()
+    wait_until(lambda: not (tmp_path / "mark").exists())
 
 
 # The first round ----------------------------------------------------------------------------------

@@ -65,8 +65,8 @@ class ForkedCall:
         self.close()
         self._follow(found)
 
-    def close(self, patience: float = 0.0) -> None:
-        """Kill the child, and wait for its end for so many seconds. Nothing follows any more."""
+    def close(self) -> None:
+        """Kill the child if it is still running, and do not wait. Nothing follows any more."""
         self._deadline.cancel()
         if self._reader is not None:
             self._loop.unwatch(self._reader)
@@ -77,8 +77,12 @@ class ForkedCall:
             return
         for process in list(processes.tree(child.pid)):
             processes.send(process, signal.SIGKILL)
-        due = time.monotonic() + patience
-        while processes.reap(lambda pid: pid != child.pid) and time.monotonic() < due:
+        processes.reap(lambda pid: pid != child.pid)
+
+    def wait(self, seconds: float) -> None:
+        """Wait in another child until this one has ended, which is late where a disk is slow."""
+        due, child = time.monotonic() + seconds, self._process
+        while child is not None and processes.is_alive(child) and time.monotonic() < due:
             time.sleep(processes.KILL_INTERVAL)
 
 

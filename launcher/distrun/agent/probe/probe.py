@@ -84,12 +84,18 @@ class Probe:
         return dialled._replace(unseen=marks.unseen(self._marked, order.mark))
 
     def remove_marks(self) -> None:
-        """Remove the files that this host has written if nothing else has: the agent ends."""
-        if self._writer is not None:
-            self._writer.close(1.0)  # else it could write them later
-        if self._marked is not None:
-            marks.remove(self._marked)
-            self._marked = None
+        """Remove the files that this host has written, if nothing else has; does not wait."""
+        writer, marked = self._writer, self._marked
+        self._writer = self._marked = None
+        if writer is None or marked is None:
+            return
+        writer.close()
+
+        def work() -> Report:
+            writer.wait(1.0)  # else it could write them later
+            return marks.remove(marked)
+
+        ForkedCall(self._loop, work, marks.LONGEST_WAIT, lambda _: None)
 
     def _fork(
         self, work: Callable[[], Report], seconds: float, failed: Callable[[Cause], Report]
