@@ -288,6 +288,20 @@ def test_a_job_that_waits_for_what_a_task_has_left_says_so(distrun: Distrun) -> 
     assert distrun("wait", job).returncode == 0
 
 
+def test_an_nvidia_smi_that_does_not_die_holds_no_job(
+    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, exits = distrun.home / "asked", distrun.home / "exits"
+    text = f"#!/bin/sh\ncase $* in *=index*) ;; *) echo $$ > '{asked}'; exec sleep 600;; esac\n"
+    write_program(distrun.cwd / "nvidia-smi", text)
+    monkeypatch.setenv("PATH", str(distrun.cwd), prepend=os.pathsep)
+    with freezer() as freeze:
+        job = distrun.detached(f"until [ -e '{exits}' ]; do sleep 0.1; done")
+        freeze(wait_until(lambda: asked.exists() and int(asked.read_text() or 0)))
+        exits.touch()
+        assert distrun("wait", job, timeout=60).returncode == 0
+
+
 def test_what_a_stop_leaves_is_not_told_as_undying_while_it_has_time(distrun: Distrun) -> None:
     exits = distrun.home / "exits"
     leftover = f"""sh -c 'trap "" TERM; until [ -e "{exits}" ]; do sleep 0.1; done' & """

@@ -24,6 +24,7 @@ from distrun.supervisor.hosts.link import Links
 from distrun.supervisor.hosts.log_mirror import LogMirror
 from distrun.supervisor.hosts.reach import Connection, Login
 from distrun.supervisor.hosts.ssh import SshReach, open_connection
+from harness.command import write_program
 from harness.pythons import of_pyenv
 from harness.values import not_none
 
@@ -243,6 +244,20 @@ def test_a_host_that_sends_them_fast_enough_is_waited_for_and_the_limit_holds(
     copy = (clearing.copies / LOG).stat()
     assert copy.st_size == 12_000_000
     assert copy.st_blocks * 512 < LIMIT + 200_000
+
+
+def test_a_client_is_searched_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk of a folder of PATH may hang later."""
+    folders = [tmp_path / "first", tmp_path / "second"]
+    monkeypatch.setenv("PATH", ":".join(map(str, folders)))
+    for folder in reversed(folders):
+        folder.mkdir()
+        write_program(folder / "client", f"#!/bin/sh\necho {folder.name} >&2\n")
+        connection = open_connection(["client"], "job-1", Code.SSH_NOT_STARTED)
+        connection.process.wait()
+        connection.read_stderr()
+        assert connection.stderr_text == "second"
+        connection.close()
 
 
 def test_a_login_names_the_processes_that_do_not_end() -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple, Un
 
 from distrun.agent import protocol
 from distrun.agent.link import Link
-from distrun.agent.linux import facts, private_dir, processes
+from distrun.agent.linux import facts, labels, private_dir, processes
 from distrun.agent.linux.regular import open_regular
 from distrun.agent.logs.task_logs import TaskLogs
 from distrun.agent.loop import Loop
@@ -68,7 +68,7 @@ class Agent:
         self._logs: Optional[TaskLogs] = None
         self._dir: Optional[AgentDir] = None
         self._files: Optional[FileReceiver] = None
-        self._is_ending = False
+        self._is_ending = self._is_killing = False
         self._has_started = False
         self._keeps_logs = False
         """Whether the launching side cannot receive all logs, so that they must stay here."""
@@ -111,7 +111,10 @@ class Agent:
         self._link.channel.watch_writing(self._loop)
 
     def _has_work(self) -> bool:
-        if not self._is_ending or self._tasks.has_tasks or processes.reap():
+        if not self._is_ending or self._tasks.has_tasks:
+            return True
+        # What distrun has asked, such as nvidia-smi, may hang in the kernel: the guard kills it.
+        if processes.reap(labels.runs_no_task if self._is_killing else lambda _: False):
             return True
         return self._logs is not None and not (self.is_abandoned or self._logs.are_streamed)
 
@@ -217,11 +220,12 @@ class Agent:
             self._loop.call_at(self._loop.now() + grace, self._kill_rest)
             if self._stacks is not None:
                 self._stacks.close()
+            self._tasks.stop_all(grace)
             if self._probe is not None:
                 self._probe.remove_marks()
-            self._tasks.stop_all(grace)
 
     def _kill_rest(self) -> None:
+        self._is_killing = True
         self._tasks.signal_strays(signal.SIGKILL)
         if processes.children(os.getpid()):
             self._loop.call_at(self._loop.now() + processes.KILL_INTERVAL, self._kill_rest)

@@ -111,7 +111,7 @@ def _guard(agent: int, lease_timer: int) -> NoReturn:
     """Wait for the agent, then end the processes that it left, if any."""
     wakeup = _ignore_signals()
     status, grace = _watch(agent, lease_timer, wakeup)
-    processes.end_all(grace)
+    processes.Ending(grace, is_own=labels.runs_no_task).run()
     _exit_like(status)
 
 
@@ -138,7 +138,7 @@ def _stand_by(
     pid, grace = int(os.read(agent, 20) or 0), KILL_GRACE
     if pid in processes.children(os.getpid()):
         grace = _watch(pid, lease_timer, wakeup)[1]
-    processes.end_all(grace, is_stranger)
+    processes.Ending(grace, is_stranger, is_own=labels.runs_no_task).run()
     if in_pod and status == 0:
         os.kill(1, signal.SIGUSR1)
     _exit_like(status)

@@ -140,7 +140,7 @@ def _run(program: str, question: bytes, workdir: str, env: Mapping[str, str]) ->
             text = f"{program} cannot be started ({why})"
             raise NoAnswerError(text, is_absent=is_absent) from error
         finally:
-            processes.end_all(0.0, others.__contains__, patience=_END_SECONDS)
+            processes.Ending(0.0, others.__contains__, _END_SECONDS).run()
         if code:
             how = f"was killed by {syscalls.signal_name(-code)}"
             if code > 0:

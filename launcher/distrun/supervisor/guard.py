@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 
-from distrun.agent.linux import processes, syscalls
+from distrun.agent.linux import labels, processes, syscalls
 from distrun.agent.protocol import KILL_GRACE
 
 
@@ -19,15 +18,15 @@ def become_guard(parent: int) -> None:
     syscalls.die_with_parent(parent, signal.SIGTERM)
 
 
-def end_processes(grace: float = KILL_GRACE, patience: float = math.inf) -> list[processes.Process]:
+def end_processes(grace: float = KILL_GRACE) -> list[processes.Process]:
     """End all processes below this one, except those that outlive the job.
 
-    They get SIGTERM, and SIGKILL after `grace` seconds. Returns those that have not died `patience`
-    seconds after that.
+    They get SIGTERM, and SIGKILL after `grace` seconds. Returns those that do not die.
     """
     if not processes.children(os.getpid()):
         return []
-    return processes.end_all(grace, outlives, patience=patience)
+    seconds = processes.DEATH_SECONDS
+    return processes.Ending(grace, outlives, seconds, labels.runs_no_task).run()
 
 
 def outlives(pid: int) -> bool:

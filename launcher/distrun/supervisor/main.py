@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from distrun.agent import protocol
-from distrun.agent.linux import processes, syscalls
+from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Channel
 from distrun.codec import from_json
@@ -74,7 +74,7 @@ def _end_by_defect(
             traceback.print_exc()
     finally:
         try:
-            guard.end_processes(patience=processes.DEATH_SECONDS)
+            guard.end_processes()
         finally:
             os._exit(InternalError.exit_code)
 

@@ -163,7 +163,9 @@ def end_all(traces: Traces, grace: float) -> Ended:
         stuck = list(members) if is_late else end(members, grace)
         if stuck:
             left = [each for each in stuck if members[each].task]
-            return Ended(len(seen), left, [each for each in stuck if not members[each].task])
+            return Ended(
+                len(seen) - len(stuck), left, [each for each in stuck if not members[each].task]
+            )
 
 
 def _wait_until_reaped(ended: Iterable[processes.Process]) -> None:
@@ -183,7 +185,7 @@ def end(ended: Iterable[processes.Process], grace: float) -> List[processes.Proc
         deadline = time.monotonic() + grace
         while left and time.monotonic() < deadline:
             time.sleep(processes.KILL_INTERVAL)
-            left = [process for process in left if _is_alive(process)]
+            left = [process for process in left if processes.is_alive(process)]
     return left
 
 
@@ -217,11 +219,6 @@ def _labelled(process: processes.Process, job_id: str) -> Optional[Member]:
     label = labels.read(process.pid) if job_id else None
     is_own = label is not None and labels.is_of_job(label, job_id)
     return Member(process, UNKNOWN, -1) if is_own else None
-
-
-def _is_alive(process: processes.Process) -> bool:
-    now = processes.find(process.pid)
-    return now is not None and now.started == process.started and not now.is_zombie
 
 
 def _user(pid: int) -> Optional[int]:

@@ -78,6 +78,11 @@ def fits(pid: int) -> bool:
     return hard == resource.RLIM_INFINITY or hard >> _ATTEMPT_BITS >= _HIGHEST_JOB
 
 
+def runs_no_task(pid: int) -> bool:
+    """Whether a process has no label, although it could have one: distrun runs it for itself."""
+    return read(pid) is None and fits(pid)
+
+
 def _read_as_stranger(pid: int) -> Optional[int]:
     """The same of a process that has taken other users' rights. See proc_pid_limits(5)."""
     lines = content("/proc/{}/limits".format(pid)).splitlines()

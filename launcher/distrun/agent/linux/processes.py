@@ -26,6 +26,8 @@ KILL_INTERVAL = 0.02
 """Seconds between two rounds of signals to processes that are being ended."""
 DEATH_SECONDS = 10.0
 """Seconds after SIGKILL, after which a process counts as one that does not die."""
+_OWN_DEATH_SECONDS = 1.0
+"""The same of a process that runs no task."""
 
 
 class Process(Struct):
@@ -232,6 +234,12 @@ def exists(process: Process) -> bool:
     return now is not None and now.started == process.started
 
 
+def is_alive(process: Process) -> bool:
+    """Whether it still runs: it is no zombie."""
+    now = find(process.pid)
+    return now is not None and now.started == process.started and not now.is_zombie
+
+
 def reap(is_excluded: Callable[[int], bool] = lambda _: False) -> bool:
     """Reap children that have ended, except those excluded by id. True while any other is left.
 
@@ -264,6 +272,7 @@ class Ending:
         is_excluded: whether a child lives on, with its descendants; it is asked again each round.
         patience: seconds from SIGKILL until processes that do not die are given up. In the kernel,
             a process can wait for a disk, and die only afterwards.
+        is_own: whether a process runs no task: those are given up sooner, for they do no harm.
     """
 
     def __init__(
@@ -271,8 +280,9 @@ class Ending:
         grace: float,
         is_excluded: Callable[[int], bool] = lambda _: False,
         patience: float = math.inf,
+        is_own: Callable[[int], bool] = lambda _: False,
     ) -> None:
-        self._is_excluded = is_excluded
+        self._is_excluded, self._is_own = is_excluded, is_own
         self._kill_at = time.monotonic() + grace
         self._give_up_at = self._kill_at + patience
         self._signalled: Dict[int, int] = {}
@@ -282,11 +292,12 @@ class Ending:
         """Send a round of signals. Returns whether none is left, or all are given up."""
         if not reap(self._is_excluded):
             return True
-        now = time.monotonic()
-        if now >= self._give_up_at:
-            self.left = list(self._remaining())
+        now, remaining = time.monotonic(), list(self._remaining())
+        is_late = now >= self._kill_at + _OWN_DEATH_SECONDS
+        if now >= self._give_up_at or (is_late and all(self._is_own(p.pid) for p in remaining)):
+            self.left = remaining
             return True
-        for process in self._remaining():
+        for process in remaining:
             if now >= self._kill_at:
                 send(process, signal.SIGKILL)
             elif self._signalled.get(process.pid) != process.started:
@@ -294,6 +305,12 @@ class Ending:
                 send(process, signal.SIGTERM)
                 send(process, signal.SIGCONT)
         return False
+
+    def run(self) -> List[Process]:
+        """Block until it is over. Returns the processes that were given up."""
+        while not self.step():
+            time.sleep(KILL_INTERVAL)
+        return self.left
 
     def _remaining(self) -> Iterator[Process]:
         for child in children(os.getpid()):
@@ -344,13 +361,3 @@ def _own_bytes() -> Optional[Tuple[int, int, int]]:
         return None
     words = raw.split()
     return int(words[1]), int(words[3]), len(raw)
-
-
-def end_all(
-    grace: float, is_excluded: Callable[[int], bool] = lambda _: False, patience: float = math.inf
-) -> List[Process]:
-    """End all descendants of this process: see :class:`Ending`. Returns those given up."""
-    ending = Ending(grace, is_excluded, patience)
-    while not ending.step():
-        time.sleep(KILL_INTERVAL)
-    return ending.left

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from distrun.agent import protocol
-from distrun.agent.linux import processes, syscalls
+from distrun.agent.linux import labels, processes, syscalls
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import KILL_GRACE, Cause, Code, Order, Report
 from distrun.job import events
@@ -294,7 +294,8 @@ class HostPool:
         def is_excluded(pid: int) -> bool:
             return pid in self._own_pids() or guard.outlives(pid)
 
-        ending = processes.Ending(KILL_GRACE, is_excluded, processes.DEATH_SECONDS)
+        patience = processes.DEATH_SECONDS
+        ending = processes.Ending(KILL_GRACE, is_excluded, patience, labels.runs_no_task)
         if ending.step():
             follow(cause)
         else:
@@ -303,12 +304,13 @@ class HostPool:
 
     def _with_left(self, host: Host, cause: Cause, left: list[int]) -> Cause:
         """Return why a host is gone, with the processes of its tasks that do not die."""
-        if not left:
-            return cause
-        pids = " ".join(map(str, left[:_MOST_NAMED]))
-        if host.reach.lifetime is Lifetime.SUPERVISOR:
+        is_here = host.reach.lifetime is Lifetime.SUPERVISOR
+        named = [pid for pid in left if is_here and not labels.runs_no_task(pid)]
+        pids = " ".join(map(str, (named or left)[:_MOST_NAMED]))
+        if named:
             return Cause(Code.PROCESSES_NOT_ENDED, text=pids, within=(cause,))
-        print(f"processes that do not die: {pids}", file=sys.stderr)  # noqa: T201 - its log
+        if left:
+            print(f"processes that do not die: {pids}", file=sys.stderr)  # noqa: T201 - its log
         return cause
 
     def _own_pids(self) -> set[int]:

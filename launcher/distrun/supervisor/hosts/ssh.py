@@ -7,13 +7,15 @@ The user's setup holds: ~/.ssh/config, agents, jump hosts, known hosts. ssh neve
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
+from functools import cache, partial
 
-from distrun.agent.linux import syscalls
+from distrun.agent.linux import facts, syscalls
 from distrun.agent.protocol import Cause, Code, Hello
 from distrun.agent.protocol.causes import CauseError
 from distrun.spec.model import HostSpec, Spec
@@ -37,6 +39,9 @@ _PIPE_FILLING = 0.5
 """The part of a pipe's capacity that is certain to fit. In the worst case half of each page stays
 empty, because a write that does not fit behind the last one starts a new page. See pipe(7)."""
 _MARK_BYTES = 16
+_STARTER = ("/bin/sh", "-c", 'exec "$0" "$@"')
+"""Executes a client. This process waits until its child has executed something, and the client's
+disk may hang."""
 _ALIVE_SECONDS = 10
 """The interval of ssh's own probes if `timeouts.link` is off."""
 
@@ -165,10 +170,10 @@ def _open(
         both_ways = os.open(f"/proc/self/fd/{ssh_stdout}", os.O_RDWR | os.O_CLOEXEC)
         undo.callback(os.close, both_ways)
         # ssh must live on after a SIGTERM to all, because it is telling the other side that
-        # standard input has ended.
-        with syscalls.sigterm_blocked():
+        # standard input has ended. It ends its proxy's command with SIGHUP, which inherits this.
+        with syscalls.blocked((signal.SIGTERM, signal.SIGINT)):
             process = subprocess.Popen(
-                command,
+                [*_STARTER, _path(command[0], tuple(os.get_exec_path())), *command[1:]],
                 stdin=ssh_stdin,
                 stdout=both_ways,
                 stderr=ssh_stderr,
@@ -193,6 +198,15 @@ def _open(
         has_own_session=True,
         mark=mark,
     )
+
+
+@cache
+def _path(program: str, folders: tuple[str, ...]) -> str:
+    """Search for a program once. Raises FileNotFoundError: none of the folders has it."""
+    found = facts.find_program(program, folders)
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
+    return found
 
 
 def _pipe(undo: contextlib.ExitStack) -> tuple[int, int]:
