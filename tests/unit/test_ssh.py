@@ -1,7 +1,11 @@
 """How ssh is called, how a lost link is tried again, and the lease of an agent."""
 
+import os
+import signal
+import subprocess
 import types
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
@@ -10,9 +14,11 @@ from distrun.agent.lease import Lease
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code, heartbeat_interval
 from distrun.agent.protocol.causes import CauseError
+from distrun.spec import machine
 from distrun.spec.model import SshSpec
 from distrun.supervisor.hosts.link import Link, Links, LinkState
 from distrun.supervisor.hosts.ssh_command import link_command
+from harness.command import write_program
 from harness.values import not_none
 
 SHARED = SshSpec(options={"ControlPath": "/run/shared-%C"})
@@ -42,6 +48,19 @@ def test_options_that_a_link_depends_on_win_over_those_of_the_spec() -> None:
     found = [words[at + 1].partition("=") for at, word in enumerate(words) if word == "-o"]
     first = {name: value for name, _, value in reversed(found)}
     assert {name: first[name] for name in needed} == needed
+
+
+def test_an_ssh_that_does_not_die_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_program(tmp_path / "ssh", f"#!/bin/sh\necho $$ > '{tmp_path}/pid'\nexec sleep 600\n")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(machine, "_SSH_SECONDS", 0.5)
+    monkeypatch.setattr(subprocess.Popen, "kill", lambda _: None)
+    assert machine.ssh_options("h1", []) == {}
+    pid = int((tmp_path / "pid").read_text())
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
 
 
 def fail(_: object) -> NoReturn:

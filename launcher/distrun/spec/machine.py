@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,9 @@ from distrun.spec.addresses import LOOPBACK_NAMES, is_loopback_ipv4
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+STARTER = ("/bin/sh", "-c", 'exec "$0" "$@"')
+"""Executes a client. A process waits until its child has executed something, and the client's disk
+may hang."""
 _SSH_SECONDS = 10.0
 
 
@@ -63,19 +67,34 @@ def ssh_options(host: str, words: Sequence[str]) -> dict[str, str]:
     `words` are those of the command line before the host. `ssh -G` only reads ssh's configuration:
     it connects to nothing.
     """
+    answer = ask_ssh(["-G", *words, "--", host], _SSH_SECONDS)[0]
+    lines = (line.partition(" ") for line in answer.splitlines())
+    return {name: value for name, _, value in lines}
+
+
+def ask_ssh(words: Sequence[str], seconds: float) -> tuple[str, str]:
+    """What ssh prints on standard output and standard error; nothing if it does not answer."""
     import subprocess  # few specs need it
 
+    pipe = subprocess.PIPE
     try:
-        done = subprocess.run(
-            ["ssh", "-G", *words, "--", host],
+        process = subprocess.Popen(
+            [*STARTER, "ssh", *words],
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=pipe,
+            stderr=pipe,
             text=True,
             errors="replace",
-            timeout=_SSH_SECONDS,
-            check=False,
         )
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    lines = (line.partition(" ") for line in done.stdout.splitlines())
-    return {name: value for name, _, value in lines}
+    except OSError:
+        return "", ""
+    try:
+        return process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return "", ""
+    finally:
+        if process.returncode is None:
+            process.kill()
+            process.returncode = -signal.SIGKILL  # it is not waited for: its disk may hang
+            for stream in filter(None, (process.stdout, process.stderr)):
+                stream.close()

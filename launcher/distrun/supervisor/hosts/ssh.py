@@ -18,6 +18,7 @@ from functools import cache, partial
 from distrun.agent.linux import facts, syscalls
 from distrun.agent.protocol import Cause, Code, Hello
 from distrun.agent.protocol.causes import CauseError
+from distrun.spec.machine import STARTER
 from distrun.spec.model import HostSpec, Spec
 from distrun.supervisor.hosts import bootstrap, ssh_diagnosis
 from distrun.supervisor.hosts.addresses import login_address
@@ -39,9 +40,6 @@ _PIPE_FILLING = 0.5
 """The part of a pipe's capacity that is certain to fit. In the worst case half of each page stays
 empty, because a write that does not fit behind the last one starts a new page. See pipe(7)."""
 _MARK_BYTES = 16
-_STARTER = ("/bin/sh", "-c", 'exec "$0" "$@"')
-"""Executes a client. This process waits until its child has executed something, and the client's
-disk may hang."""
 _ALIVE_SECONDS = 10
 """The interval of ssh's own probes if `timeouts.link` is off."""
 
@@ -173,7 +171,7 @@ def _open(
         # standard input has ended. It ends its proxy's command with SIGHUP, which inherits this.
         with syscalls.blocked((signal.SIGTERM, signal.SIGINT)):
             process = subprocess.Popen(
-                [*_STARTER, _path(command[0], tuple(os.get_exec_path())), *command[1:]],
+                [*STARTER, _path(command[0], tuple(os.get_exec_path())), *command[1:]],
                 stdin=ssh_stdin,
                 stdout=both_ways,
                 stderr=ssh_stderr,

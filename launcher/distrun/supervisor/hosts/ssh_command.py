@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import os
 import re
 import shlex
-import subprocess
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from distrun.spec.machine import ssh_options
+from distrun.spec.machine import ask_ssh, ssh_options
 from distrun.spec.model import SshSpec
 from distrun.supervisor.hosts.bootstrap import COMMAND
 
@@ -27,7 +25,6 @@ _OPTIONS = (
 )
 """Options that the link depends on; the spec's own cannot change them."""
 _SYSTEM_CONFIG = "/etc/ssh/ssh_config"
-_QUERY_SECONDS = 5.0
 _OPTIONS_SINCE_8_7 = ("ForkAfterAuthentication=no", "StdinNull=no", "SessionType=default")
 """More of them. An older ssh refuses to start with options that it does not know."""
 
@@ -142,15 +139,5 @@ def _settings_words(settings: SshSpec, host: str, config_file: str | None) -> li
 @lru_cache(maxsize=1)
 def _version() -> tuple[int, int]:
     """The client's version; (0, 0) if it is unknown."""
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(
-            ["ssh", "-V"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_QUERY_SECONDS,
-            check=False,
-        )
-        found = re.match(rb"OpenSSH_(\d+)\.(\d+)", done.stderr)
-        if found:
-            return int(found[1]), int(found[2])
-    return 0, 0
+    found = re.match(r"OpenSSH_(\d+)\.(\d+)", ask_ssh(["-V"], 5.0)[1])
+    return (int(found[1]), int(found[2])) if found else (0, 0)
