@@ -1,10 +1,8 @@
 """Jobs that Kubernetes holds: manifests, the spec in the pod, what queue and pods say."""
 
-import atexit
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -14,7 +12,6 @@ from unittest import mock
 
 import pytest
 
-from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import CauseError
 from distrun.cli import kill
@@ -247,31 +244,6 @@ def _refresh(folder: JobFolder, monkeypatch: pytest.MonkeyPatch, *python: str) -
     for each in batch_job._sources.values():
         if isinstance(each, batch_job._Source):
             each.close()
-
-
-def test_a_process_is_known_before_a_signal_can_end_its_command(
-    folder: JobFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen, start = list[str](), subprocess.Popen
-
-    def start_late(*args: Any, **options: Any) -> Any:
-        process = start(*args, **options)
-        for number in handlers:
-            signal.raise_signal(number)
-        return process
-
-    handlers = {
-        number: signal.signal(number, lambda number, _: seen.append(signal.Signals(number).name))
-        for number in syscalls.ENDING_SIGNALS
-    }
-    monkeypatch.setattr(subprocess, "Popen", start_late)
-    monkeypatch.setattr(atexit, "register", lambda _: seen.append("known"))
-    try:
-        _refresh(folder, monkeypatch, "-c", "")
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    assert (seen[0], len(seen)) == ("known", 4)
 
 
 def _part(name: str, data: bytes = b"x", size: int | None = None, **changes: Any) -> bytes:

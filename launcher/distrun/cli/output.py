@@ -27,7 +27,7 @@ class _Writer(threading.Thread):
         super().__init__(daemon=True)
         self.blocks: queue.SimpleQueue[tuple[Output, bytes]] = queue.SimpleQueue()
         try:
-            with syscalls.sigterm_blocked():  # else it would get what the main thread blocks
+            with syscalls.blocked():  # else it would get what the main thread blocks
                 self.start()
         except RuntimeError as error:  # Python drops the error number
             import resource

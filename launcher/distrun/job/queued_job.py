@@ -305,7 +305,7 @@ def connect(folder: JobFolder) -> RemoteChannel | None:
     connection, theirs = socket.socketpair()
     errors = tempfile.TemporaryFile()  # noqa: SIM115 - the channel reads it
     # A signal may end this command at any moment, but not before the process is known.
-    with theirs, syscalls.blocked(syscalls.ENDING_SIGNALS):
+    with theirs, syscalls.blocked():
         end = theirs.fileno()
         process = subprocess.Popen(
             command, stdin=end, stdout=end, stderr=errors, start_new_session=True

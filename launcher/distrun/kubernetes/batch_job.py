@@ -229,7 +229,7 @@ class _Source:
         command = in_pod(batch, "send", *place, folder.events_file.name, *self.kept)
         self._socket, theirs = socket.socketpair()
         self._socket.settimeout(_ANSWER_SECONDS)
-        with theirs, contextlib.ExitStack() as undo, syscalls.blocked(syscalls.ENDING_SIGNALS):
+        with theirs, contextlib.ExitStack() as undo, syscalls.blocked():
             undo.callback(self._socket.close)
             self._process = subprocess.Popen(
                 command,

@@ -56,7 +56,7 @@ def live_without_parent() -> None:
 
 
 @contextlib.contextmanager
-def blocked(signals: Iterable[int]) -> Iterator[None]:
+def blocked(signals: Iterable[int] = ENDING_SIGNALS) -> Iterator[None]:
     """Block signals, also in the processes that are started meanwhile: they never receive them.
 
     Ignoring them there does not suffice: a program may reset that.
