@@ -24,12 +24,8 @@ class LaunchOptions(Frozen, kw_only=True):
     """How a job is launched.
 
     Attributes:
-        detach: leave the job running once its programs were executed.
         tasks: names or roles of the tasks whose output is shown; empty: all.
         all_output: show each line of each task, also start-up lines.
-        strict: warnings about the program, and a qualified success, are failures.
-        no_preflight: do not check other hosts first.
-        dry_run: only show what would run.
         force: start a program that certainly fails.
         resumed: the job that is resumed; None: a new one.
         asked_to_stop: returns what a signal stands for, if another machine's command has sent it.

@@ -52,9 +52,7 @@ class Output(io.RawIOBase):
     are pending, or when writing failed, until the next call of :meth:`acknowledge`.
 
     Args:
-        descriptor: where to write.
-        beside: another output. If both are the same file or terminal, their writes keep
-            their order.
+        beside: another output. Writes of both to one file or terminal keep their order.
         bounded: drop what is written while the reader is 256 KiB behind.
     """
 

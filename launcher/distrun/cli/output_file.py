@@ -21,10 +21,6 @@ def write_file(path: str | os.PathLike[str], *, replaces: bool = True) -> Iterat
     The new file is only used by its descriptor, and never through a link: whoever can change the
     folder may put something else in its place at any time.
 
-    Args:
-        path: of the file.
-        replaces: whether it takes the place of a file that is there already.
-
     Raises:
         UsageError: there is one, and it may not be replaced; or it is `-`.
         HostError: it cannot be written.

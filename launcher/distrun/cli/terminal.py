@@ -26,11 +26,6 @@ class Terminal:
     If the stream is no terminal (a pipe, a file, TERM=dumb), the status line is on `other`, if that
     is one: output passes unchanged. After output, the line stays away for a moment, because a
     program that reads a pipe may write to the same terminal.
-
-    Args:
-        output: writes to `stream`.
-        stream: for the output.
-        other: for the status line if `stream` is no terminal, and what writes to it.
     """
 
     def __init__(

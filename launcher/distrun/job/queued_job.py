@@ -109,9 +109,7 @@ class QueuedJob(Frozen, kw_only=True):
 
     Attributes:
         state: by the record; with its end, if the scheduler knows of one that the record lacks.
-        entry: None: the scheduler does not know the job (any more), or was not asked, or did not
-            answer.
-        scheduler: its name.
+        entry: None: the scheduler does not know the job, was not asked, or did not answer.
         is_over: whether nothing more will happen to it.
         problem: why the scheduler did not answer.
     """

@@ -153,17 +153,9 @@ def load(
     absolute: bool = False,
     is_forced: bool = False,
 ) -> tuple[Spec, list[str]]:
-    """Choose what the options leave open, and read the spec.
+    """Choose what the options leave open. Return the spec, and what was chosen and why.
 
-    Args:
-        options: the command line's.
-        comment: the first lines of the spec's text.
-        overrides: `PATH=VALUE` each, as for `--set`.
-        absolute: write absolute paths, so that the text means the same in any folder.
-        is_forced: as for :func:`distrun.spec.loader.load`.
-
-    Returns:
-        The spec, and what was chosen because of the program, and why.
+    `comment`: the first lines of the spec's text. `absolute`: it has absolute paths.
 
     Raises:
         UsageError: the program is a YAML file.

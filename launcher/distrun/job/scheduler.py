@@ -27,14 +27,10 @@ class QueueEntry(Frozen, kw_only=True):
     """What a scheduler says of a job.
 
     Attributes:
-        id: the scheduler's id of it.
-        scheduler: its name.
         state: the scheduler's word, such as PENDING.
         reason: why it waits, in the scheduler's words; empty if it does not.
         starts_at: when it started, or will at the earliest (Unix seconds); None: not known.
         ends_at: when it ended, or will at the latest.
-        is_pending: whether it waits.
-        is_active: whether it has not ended.
         cause: why it ended that has not written it.
     """
 

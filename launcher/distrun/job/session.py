@@ -211,13 +211,8 @@ class AttachedJob(FollowedJob):
 class Session(FollowedJob):
     """Starts the supervisor of one job and follows it until the job ends or is detached.
 
-    Args:
-        folder: the job's; the supervisor creates it.
-        spec: the job's.
-        listener: receives what happens to it.
-        preflight: whether other hosts are checked before the first task starts.
-        manifest: the files that other hosts are sent; None: nothing is sent.
-        resumed: what to resume; None: the job is new.
+    `manifest`: the files that other hosts are sent. `resumed`: what to resume; None: the job is
+    new, and the supervisor creates its folder.
     """
 
     def __init__(

@@ -72,7 +72,6 @@ class Reached(Frozen, kw_only=True):
     """When a phase was reached by all tasks or hosts that have reached it.
 
     Attributes:
-        phase: which.
         at: when the last of them did.
         seconds: since the phase before it was reached; the first one: 0.
         last: the task or host that was last; None if there is only one, or it is the job's own.
@@ -90,8 +89,6 @@ class AttemptTiming(Frozen, kw_only=True):
     """One attempt: the job's first one, one after a restart, or one after a resume.
 
     Attributes:
-        number: from 0, in the order of their beginnings.
-        tasks: those that it has started.
         cause: why it followed another one; None: it is the first, or a resume.
         resumed: whether `distrun resume` began it.
         reached: the phases in the order of time.

@@ -32,10 +32,8 @@ class ForkedProcess:
     Args:
         run: what the fork runs, after `enter`. It never returns.
         enter: called first, with all signals blocked: it may import modules.
-        name: what `ps` shows.
         job_id: becomes its variable DISTRUN_JOB_ID; empty: it is not known yet.
         stream: becomes its standard input and output; None: it has none.
-        kept: descriptors that stay open.
         exit_code: its exit code after a defect.
     """
 

@@ -58,10 +58,8 @@ class StallDetector:
 
     Args:
         stall: `timeouts.stall` in seconds; None: it is off.
-        size_of_log: returns the size of a task's log in bytes.
         list_tasks: returns the tasks whose signs count; none: nothing is known of them now.
         measure: has all hosts report the processor time of their tasks, to :meth:`record_cpu`.
-        on_change: called with whether the tasks are silent now.
         is_between: returns whether a task saves, or has made the last step of an epoch.
         list_training: returns the tasks that train; none: all do. An evaluator may wait for long.
     """

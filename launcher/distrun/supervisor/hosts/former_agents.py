@@ -39,9 +39,6 @@ class FormerAgent(LinkUser):
     """What one such agent has left on a host.
 
     Args:
-        mirror: receives the rest of its logs.
-        traces: what the job's processes on the host are recognized by.
-        folder: the agent's private folder on the host.
         lease: seconds until it has certainly ended its tasks; 0: it has ended; None: without end.
         attempts: end only these attempts of these tasks, and earlier ones; None: end all tasks.
     """
