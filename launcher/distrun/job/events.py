@@ -298,9 +298,7 @@ class TrainingContinued(OwnEvent):
 
     Attributes:
         step: the first step that is reported or printed, as the task counts.
-        epoch: the epoch of that step, if the task says it.
         former_step: the last step that the task had reported or printed before.
-        former_epoch: the epoch of that step.
         seconds: the time between these steps; after a resume, since the end of the job.
         repeated_steps: how many steps are repeated; None: unknown.
         is_restart: whether the task has restarted by the plan that it had before.

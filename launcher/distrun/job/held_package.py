@@ -34,10 +34,7 @@ _states: dict[str, tuple[int, int]] = {}
 def hold(folder: str = "") -> None:
     """Read what this process may still need of the package: all that it has not imported yet.
 
-    It takes some milliseconds, and does nothing the second time.
-
-    Args:
-        folder: read only what is in it, as `agent`.
+    It takes some milliseconds, and does nothing the second time. `folder`: read only what is in it.
     """
     if _states:
         return

@@ -37,13 +37,11 @@ class Sample(Frozen, kw_only=True):
 
     Attributes:
         at: Unix time in seconds, by the clock of the launching machine.
-        attempt: the attempt, from 0.
         cpu_seconds: the processor time that the attempt had used by then. This and the next five
             are None where they are unknown: another user runs a process of the task.
         memory_bytes: the resident memory (RSS) of all its processes; what they share is counted for
             each.
         peak_memory_bytes: the highest `memory_bytes` of the attempt so far that was seen.
-        processes: how many there were.
         read_bytes, written_bytes: by read and write calls, of files, pipes and terminals.
         gpu_memory_bytes: None if the host has no nvidia-smi, or it does not report it.
         gpu_percent: the mean load of the GPUs that they use; None: none, or not known.

@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 
 class StopOrder(Frozen, kw_only=True):
-    """What a command asks for.
-
-    Attributes:
-        command: who asks, for the record.
-        signal: the first signal to send.
-        grace: seconds from that to SIGKILL; None: timeouts.grace of the spec.
-    """
+    """What a command asks for. `grace`: seconds to SIGKILL; None: timeouts.grace of the spec."""
 
     command: str
     signal: int = int(signals.SIGTERM)

@@ -30,11 +30,8 @@ _ANSWER_SECONDS = 10.0
 class StoppedJob:
     """One job that is stopped. Create it before the job is asked to stop.
 
-    Args:
-        folder: the job's.
-        order: who asks, the first signal, and the seconds from it to SIGKILL.
-        say: called with what its end waits for, and how it ended.
-        on_error: called with what was not ended, or could not be verified.
+    `say` is called with what its end waits for, and how it ended; `on_error` with what was not
+    ended, or could not be verified.
     """
 
     def __init__(

@@ -158,13 +158,7 @@ class Frame(Frozen):
 
 
 class LogAnalysis:
-    """The last lines of a task's last attempt, and the error in them.
-
-    Args:
-        tail: the end of the log.
-        code: the task's exit code.
-        task: its name, for evidence.
-    """
+    """The last lines of a task's last attempt, and the error in them. `code`: its exit code."""
 
     def __init__(self, tail: LogTail, code: int | None = None, task: str = "") -> None:
         self._task = task

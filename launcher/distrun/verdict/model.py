@@ -82,8 +82,6 @@ class Evidence(Frozen, kw_only=True):
     """One piece of evidence: a quoted line, or a cause.
 
     Attributes:
-        task: the task it is about, if it is about one.
-        source: where it was found.
         host: the host, for evidence of a kernel, a link or a host.
         line: the line's number in the log, from 1; if that is unknown, from the end: -1 is the
             last line.
@@ -102,12 +100,9 @@ class Replacement(Frozen, kw_only=True):
     """What a further plan has changed, for readers.
 
     Attributes:
-        at: when it was made (Unix seconds).
         former_hosts: the host where each moved task was before.
-        hosts: the host where each moved task is.
         workers: the number of workers since then.
         all_workers: the number of workers in the first plan.
-        cause: why it was necessary.
         seconds: how long no step was reported; None: no task has reported one since then.
         repeated_steps: the steps that were done and not saved; None: not known.
     """
@@ -127,7 +122,6 @@ class Verdict(Frozen, kw_only=True):
 
     Attributes:
         task: the task that failed first; None if it was no single task's failure.
-        attempt: the number of that task's attempt, from 0.
         echoes: the tasks that failed only because of it.
         alike: the tasks that failed of the same error by themselves.
         replacement: the further plan by which the job continues; what that has cost is known later.
