@@ -140,10 +140,7 @@ def look(folder: JobFolder, *, asks: bool = False) -> QueuedJob:
 def look_at(folders: Iterable[JobFolder], *, asks: bool = False) -> dict[str, QueuedJob]:
     """Return submitted jobs as they are now, by their ids. Each scheduler is asked once for all.
 
-    Args:
-        folders: the jobs'.
-        asks: whether to ask even for a job whose record has the end: another one may be
-            in the queue, or the record may be wrong.
+    `asks`: even for a job whose record has the end: another one may be in the queue.
     """
     found: dict[str, QueuedJob] = {}
     seconds = None if asks else _COPY_SECONDS

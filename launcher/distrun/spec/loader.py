@@ -51,8 +51,10 @@ def load(
     """Read the spec at `path` (`-`: standard input).
 
     Args:
+        path: the file; relative to `cwd`.
         overrides: `PATH=VALUE` each, as for `--set`.
         extra_args: appended to the program's arguments.
+        name: the job's name; overrides the name in the spec.
         cwd: the folder where launch was called. Default: the current folder.
         environ: the environment for `pass_env`. Default: this process's.
         is_submitted: whether the job is to be queued, so that its hosts are not known yet.

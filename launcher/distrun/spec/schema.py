@@ -240,6 +240,7 @@ def key(
         schema: how its value is read.
         default: a text is read as in a file (`10m`); nothing: the key is required.
         words: the default for people; none: the default itself. Without a default, it depends.
+        help: what the key is for.
         examples: values as in a file; none: the default.
         is_required: the key is required although the field has a default.
     """
