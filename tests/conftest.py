@@ -162,11 +162,7 @@ def _describe(process: psutil.Process) -> str:
 
 @pytest.fixture(scope="session")
 def small_mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a small mnist.npz of drawn digits.
-
-    Small, so that loading and evaluating take no time; 101 test images, so that they divide
-    evenly among nothing.
-    """
+    """A folder with an mnist.npz of few digits; 101 test images divide evenly among nothing."""
     import numpy as np
 
     from mnist_job.data import synthetic
@@ -185,10 +181,7 @@ def small_mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: Any) -> Generator[None]:
-    """Print the tables that tests have made, and as the last line which tests were left out.
-
-    Tests that pytest-xdist ran elsewhere are included.
-    """
+    """Print the tables that tests have made, and as the last line which tests were left out."""
     for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
         for name, lines in report.user_properties:
             if name == "table" and report.when == "call":

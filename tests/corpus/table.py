@@ -37,7 +37,6 @@ class Row:
 
 
 def failures(history: Iterable[events.Event]) -> Iterator[Failure]:
-    """Yield the failures in a record, in their order."""
     tracker, state = FailureTracker(), lifecycle.JobState()
     for event in history:
         before = state
@@ -68,7 +67,6 @@ def row(path: Path) -> Row:
 
 
 def shares(part: str, judged: list[Row]) -> list[str]:
-    """How many are right, of each kind and of all."""
     by_kind: dict[str, list[bool]] = {}
     for each in judged:
         by_kind.setdefault(each.kind, []).append(each.is_right)

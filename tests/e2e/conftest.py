@@ -1,21 +1,15 @@
 """Ways to start the bundled job and other programs that need TensorFlow."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 
 from harness import training
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from harness.command import Distrun
-    from harness.preloaded import PreloadedPython
-    from harness.training import Alone, RunPython, Workers
+from harness.command import Distrun
+from harness.preloaded import PreloadedPython
+from harness.training import Alone, RunPython, Workers
 
 
 @pytest.fixture(scope="session")

@@ -98,14 +98,11 @@ def path_of(name: str) -> str:
 
 
 def epochs(output: str, first_word: str = "Epoch") -> list[str]:
-    """Return the lines of the epochs, without the tasks' names."""
     lines = [line.partition("| ")[2] if "| " in line else line for line in output.splitlines()]
     return [line for line in lines if line.startswith(first_word)]
 
 
-def test_custom_loop_resumes_with_the_same_numbers_and_on_two_replicas(
-    by_hand: ByHand, launch: Callable[..., str], tmp_path: Path
-) -> None:
+def test_custom_loop_resumes(by_hand: ByHand, launch: Callable[..., str], tmp_path: Path) -> None:
     saved = tmp_path / "training_checkpoints"
     whole = epochs(launch("custom_loop", *SHORT, "--epochs", "2"))
     for file in saved.glob("ckpt-2.*"):
@@ -127,9 +124,7 @@ def test_custom_loop_resumes_with_the_same_numbers_and_on_two_replicas(
     assert re.search(LOSS_AND_ACCURACY, third)
 
 
-def test_multi_worker_resumes_in_mid_epoch_and_is_evaluated(
-    by_hand: ByHand, launch: Callable[..., str], tmp_path: Path
-) -> None:
+def test_multi_worker_resumes(by_hand: ByHand, launch: Callable[..., str], tmp_path: Path) -> None:
     saved = tmp_path / "checkpoints"
     argv, endless = [path_of("multi_worker")], ("--steps-per-epoch", "1000000")
     every = ("--checkpoint-every", "3")
@@ -158,9 +153,7 @@ def test_multi_worker_resumes_in_mid_epoch_and_is_evaluated(
     )
 
 
-def test_keras_fit_continues_with_the_batches_that_are_next(
-    by_hand: ByHand, launch: Callable[..., str], tmp_path: Path
-) -> None:
+def test_keras_fit_continues(by_hand: ByHand, launch: Callable[..., str], tmp_path: Path) -> None:
     """Launched with an evaluator without a break, and killed and resumed by hand."""
     workers, argv = ["worker:0", "worker:1"], [path_of("keras_fit")]
     more = ("--epochs", "2", "--steps-per-epoch", "2")
@@ -188,9 +181,7 @@ def test_keras_fit_continues_with_the_batches_that_are_next(
     assert resumed == [last_numbers(each) for each in launched]
 
 
-def test_parameter_server_is_evaluated_and_resumes_by_hand(
-    by_hand: ByHand, launch: Callable[..., str], tmp_path: Path
-) -> None:
+def test_ps_resumes_by_hand(by_hand: ByHand, launch: Callable[..., str], tmp_path: Path) -> None:
     settings = ("cluster.worker=1", *EVALUATOR)
     output = launch("parameter_server", *SHORT, "--epochs", "2", settings=settings)
     assert len(epochs(output, "Finished epoch")) == 2
@@ -287,7 +278,6 @@ def written(distrun: Distrun, name: str) -> Path:
 
 
 def lines_of(stdout: str) -> dict[str, list[str]]:
-    """The lines of each task, from launch's merged output."""
     lines: dict[str, list[str]] = {}
     for line in stdout.splitlines():
         task, _, text = line.partition("|")

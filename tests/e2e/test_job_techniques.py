@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ import pytest
 
 from harness.command import Distrun
 from harness.preloaded import PreloadedPython
+from harness.processes import captured
 from harness.training import MAIN, Alone, RunPython, Workers, notified
 from harness.values import not_none
 from harness.waiting import wait_until
@@ -59,7 +59,6 @@ def test_one_process(name: str, run_python: RunPython, small_mnist: Path, tmp_pa
 
 
 def epoch_of(lines: list[str], number: int) -> str:
-    """The line of an epoch without its times."""
     (line,) = (line for line in lines if line.startswith(f"epoch {number}/"))
     return re.sub(r"(images/s|seconds) [\d.]+ *", "", line)
 
@@ -198,14 +197,12 @@ print(*found)
 
 
 def test_it_leaves_without_deleting_anything_and_flushes_what_is_written() -> None:
-    left = subprocess.run(
-        [sys.executable, "-c", LEAVES], cwd=MAIN.parent, capture_output=True, text=True, check=False
-    )
+    left = captured([sys.executable, "-c", LEAVES], cwd=MAIN.parent)
     assert (left.returncode, left.stderr) == (42, "")
     assert left.stdout == "written the generated code is removed\n"
 
 
-def test_tensorflow_is_imported_with_keras_2_and_without_searches_for_garbage(
+def test_tensorflow_is_imported_with_keras_2_and_without_gc(
     run_python: RunPython,
 ) -> None:
     assert run_python("-c", IMPORTS, cwd=MAIN.parent) == "tf_keras 2"
@@ -244,9 +241,7 @@ program:
 SAVED = re.compile(r"preempted at epoch 1, after step (\d+): saved in saved")
 
 
-def test_sigterm_to_a_ps_or_to_all_saves_first(
-    distrun: Distrun, preloaded: PreloadedPython, small_mnist: Path
-) -> None:
+def test_sigterm_saves(distrun: Distrun, preloaded: PreloadedPython, small_mnist: Path) -> None:
     (distrun.cwd / "job.yaml").write_text(SPEC_OF_ONE.format(python=preloaded.interpreter))
     arguments = ["--", "--data-dir", str(small_mnist), "--steps-per-epoch", "100000"]
 
@@ -364,7 +359,7 @@ except JobError as error:
 """
 
 
-def test_a_save_that_loses_a_worker_is_tried_again_and_a_full_disk_is_told(
+def test_a_save_without_its_worker_is_retried_and_a_full_disk_told(
     run_python: RunPython,
 ) -> None:
     assert run_python("-c", SAVED_AGAIN, cwd=MAIN.parent) == "saved\nfull 2"

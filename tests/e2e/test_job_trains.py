@@ -36,9 +36,7 @@ def test_trains_and_tells_its_progress(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_sigterm_saves_and_the_next_launch_resumes_there(
-    alone: Alone, small_mnist: Path, tmp_path: Path
-) -> None:
+def test_sigterm_saves_for_the_next_launch(alone: Alone, small_mnist: Path, tmp_path: Path) -> None:
     folder = str(tmp_path / "it's here")
     arguments = [*SMALL, "--data-dir", str(small_mnist), "--checkpoint-dir", folder]
     endless = ["--steps-per-epoch", "100000"]
@@ -66,9 +64,7 @@ def test_sigterm_saves_and_the_next_launch_resumes_there(
         assert job.finish() == 0
 
 
-def test_a_first_save_that_is_killed_does_not_hinder_the_next_launch(
-    alone: Alone, small_mnist: Path, tmp_path: Path
-) -> None:
+def test_a_first_save_may_be_killed(alone: Alone, small_mnist: Path, tmp_path: Path) -> None:
     folder = tmp_path / "saved"
     arguments = [
         *SMALL, "--data-dir", str(small_mnist), "--checkpoint-dir", str(folder),
@@ -110,9 +106,7 @@ def test_a_first_save_that_is_killed_does_not_hinder_the_next_launch(
         (["--strategy=tpu"], "error: no TPU on this machine"),
     ],
 )
-def test_what_the_machine_cannot_do_is_one_line(
-    alone: Alone, small_mnist: Path, arguments: list[str], says: str
-) -> None:
+def test_impossible_here(alone: Alone, small_mnist: Path, arguments: list[str], says: str) -> None:
     with alone("--data-dir", str(small_mnist), *arguments, CUDA_VISIBLE_DEVICES="-1") as job:
         assert job.finish() == (69 if "TPU" in says else 2)
     assert says in job.lines[-1]
@@ -129,9 +123,7 @@ def test_a_dead_peer_is_one_line_and_no_traceback(workers: Workers, small_mnist:
     assert "Traceback" not in pair[0].output
 
 
-def test_workers_of_different_runs_do_not_train_together(
-    workers: Workers, small_mnist: Path, tmp_path: Path
-) -> None:
+def test_different_runs_do_not_mix(workers: Workers, small_mnist: Path, tmp_path: Path) -> None:
     different = [["--seed", "1"], ["--seed", "2", "--model", "cnn"]]
     with workers(2, "--data-dir", str(small_mnist), each=different) as pair:
         for process in pair:

@@ -85,9 +85,7 @@ class Launches:
         return saved
 
 
-def test_each_launch_resumes_after_ctrl_c_a_preemption_and_a_bug(
-    distrun: Distrun, preloaded: PreloadedPython, small_mnist: Path
-) -> None:
+def test_launches_resume(distrun: Distrun, preloaded: PreloadedPython, small_mnist: Path) -> None:
     """One training in four parts: each continues what another one ended."""
     launches = Launches(distrun, preloaded, small_mnist)
     # It saves at every step, so the signal probably comes in the middle of a save.

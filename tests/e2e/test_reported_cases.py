@@ -4,19 +4,12 @@ tests/process/test_reported_cases.py has those that need no TensorFlow, and test
 many more with it.
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
-
-import pytest
-
-if TYPE_CHECKING:
-    from harness.command import Distrun
-    from harness.preloaded import PreloadedPython
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from harness.command import Distrun
 from harness.preloaded import PreloadedPython
@@ -123,9 +116,7 @@ def test_the_published_multi_worker_tutorial_with_keras_2(launch: Callable[..., 
     assert "program.keras" not in done.stderr
 
 
-def test_the_advice_on_the_tutorial_with_keras_3_is_the_key(
-    distrun: Distrun, launch: Callable[..., Any]
-) -> None:
+def test_the_tutorials_advice_with_keras_3(distrun: Distrun, launch: Callable[..., Any]) -> None:
     done = launch(1)
     assert done.returncode == 1
     assert "Epoch: 0 loss is a number: True" in done.stdout

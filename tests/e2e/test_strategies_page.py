@@ -1,12 +1,12 @@
 """The Python code of docs/strategies.md, run as one program."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from harness.processes import captured
 from harness.training import MAIN, RunPython
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -36,9 +36,7 @@ def test_the_code_prints_what_its_comments_say(run_python: RunPython, tmp_path: 
 def test_the_bundled_job_has_the_options_of_the_page() -> None:
     table = PAGE.read_text().partition("## The options of the bundled job")[2]
     shown = set(re.findall(r"--[a-z][a-z-]+", table))
-    asked = subprocess.run(
-        [sys.executable, MAIN, "--help"], capture_output=True, text=True, check=True
-    )
+    asked = captured([sys.executable, MAIN, "--help"], check=True)
     assert shown - set(re.findall(r"--[a-z][a-z-]+", asked.stdout)) == set()
     assert {"--reduction", "--devices"} <= shown
 

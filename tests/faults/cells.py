@@ -47,7 +47,6 @@ class Cell:
 
     @property
     def trainer(self) -> str:
-        """The task that counts the steps and saves."""
         return "chief:0" if "chief" in self.cluster else "worker:0"
 
     @property

@@ -11,8 +11,6 @@ from typing import Any
 
 
 class Attempt:
-    """One attempt of a task."""
-
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self.task = ""

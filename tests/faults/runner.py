@@ -130,7 +130,6 @@ class CellRun:
         return True
 
     def _inject_fault(self) -> list[str]:
-        """Injects the fault at its moment, and waits for the end of the job."""
         is_there = lambda: self._paused is not None or self._launch.poll() is not None  # noqa: E731
         if not self._controller.serve_until(is_there, PATIENCE) or self._paused is None:
             return [f"{self._cell.reporter} never came to {self._cell.moment}"]
@@ -167,7 +166,6 @@ class CellRun:
         return self._controller.attempt(self._cell.victim)
 
     def _release(self, paused: Attempt) -> list[str]:
-        """Lets the tasks continue, after the death of a victim that must die."""
         cell = self._cell
         victim = self._controller.attempt(cell.victim)
         must_die = victim is not None and cell.fault != "SIGTERM"
@@ -299,5 +297,4 @@ class CellRun:
 
 
 def run_cell(cell: Cell, python: str = sys.executable) -> Result:
-    """Runs a cell, with the tasks in this Python interpreter."""
     return CellRun(cell, python).run()

@@ -121,9 +121,7 @@ def test_what_makes_a_job_slow_is_named(
 
 
 @pytest.mark.parametrize(("code", "workers"), HEALTHY.values(), ids=HEALTHY)
-def test_nothing_is_said_of_a_healthy_job(
-    code: str, workers: int, distrun: Distrun, tmp_path: Path
-) -> None:
+def test_a_healthy_job_is_silent(code: str, workers: int, distrun: Distrun, tmp_path: Path) -> None:
     distrun.detached(training_program(tmp_path, loop("0.02", after=code)), workers=workers)
     found = profile(distrun, workers)
     assert found["straggler"] is None, found

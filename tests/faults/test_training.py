@@ -27,7 +27,6 @@ RESTART = {"max": 3, "backoff": "3s", "backoff_max": "3s", "min_workers": 2}
 
 
 def epochs(distrun: Distrun) -> dict[int, tuple[int, float]]:
-    """By epoch: the step at its end, and the test accuracy after it."""
     log = distrun("logs", "--raw", "-t", "worker:0").stdout
     pattern = r"^epoch (\d+)/\d+  step (\d+) .*test_accuracy ([\d.]+)"
     return {int(n): (int(s), float(a)) for n, s, a in re.findall(pattern, log, re.MULTILINE)}

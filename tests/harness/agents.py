@@ -148,8 +148,6 @@ class Host:
 
 
 class MakeHost:
-    """Starts agents, and sees that they are gone at the end."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.hosts: list[Host] = []

@@ -17,7 +17,6 @@ PROGRAMS = ("chromium", "chromedriver")
 
 
 def lacking() -> str | None:
-    """Say what is not installed; None if all is."""
     return missing(PROGRAMS)
 
 
@@ -55,6 +54,5 @@ def run(driver: Chrome, script: str, *args: Any) -> Any:
 
 
 def complaints(driver: Chrome) -> list[str]:
-    """Return what the browser's console has of errors and warnings."""
     entries: list[dict[str, str]] = driver.get_log("browser")  # type: ignore[no-untyped-call]
     return [entry["message"] for entry in entries]

@@ -44,7 +44,6 @@ def write_spec(folder: Path, script: str, workers: int = 2, name: str = "job", *
 
 
 def write_program(path: Path, text: str) -> Path:
-    """Write a program that can be executed."""
     path.write_text(text)
     path.chmod(0o755)
     return path
@@ -81,11 +80,7 @@ class Distrun:
         text: bool = True,
         **options: Any,
     ) -> subprocess.CompletedProcess[Any]:
-        """Run to the end; stdout and stderr are text unless `text=False`.
-
-        Raises:
-            subprocess.TimeoutExpired: it had not ended after `timeout` seconds.
-        """
+        """Run to the end, for so many seconds; stdout and stderr are text unless `text=False`."""
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = self.popen(args, cwd=cwd or self.cwd, text=text, **{**pipes, **options})
         with process:
@@ -112,10 +107,7 @@ class Distrun:
     def popen(
         self, args: Sequence[Any], below: Sequence[str] = (), **options: Any
     ) -> subprocess.Popen[Any]:
-        """Start it as `subprocess.Popen` does: as a fork of `preloaded`, if that changes nothing.
-
-        The caller must end it.
-        """
+        """Start it as `subprocess.Popen` does; if nothing speaks against it, as a fork."""
         options = {"stdin": subprocess.DEVNULL, "cwd": self.cwd, **options}
         argv = [*below, *self.argv, *map(os.fsdecode, args)]
         can_fork = argv[:3] == [*PLAIN] and options.keys() <= FORKED
@@ -127,10 +119,7 @@ class Distrun:
     def start(
         self, *args: str | os.PathLike[str], below: Any = (), **options: Any
     ) -> subprocess.Popen[Any]:
-        """Start in the background, by the command `below`; killed at the test's end if it runs.
-
-        Its pipes, if `options` ask for any, are the caller's to read.
-        """
+        """Start in the background, by the command `below`; killed at the test's end if it runs."""
         process = self.popen(args, below, **options)
         self._started.append(process)
         if below:
@@ -148,11 +137,9 @@ class Distrun:
     # Jobs ----------------------------------------------------------------------------------
 
     def write_spec(self, script: str, workers: int = 2, name: str = "job", **keys: Any) -> Path:
-        """Write a spec of `workers` that run a shell script; more keys as keywords."""
         return write_spec(self.cwd, script, workers, name, **keys)
 
     def launch(self, script: str, *args: Any, **keys: Any) -> subprocess.CompletedProcess[str]:
-        """Write a spec and launch it, to its end."""
         return self("launch", self.write_spec(script, *args, **keys))
 
     def detached(self, script: str, *args: str, **keys: Any) -> str:
@@ -180,7 +167,6 @@ class Distrun:
         return printed
 
     def status(self, *job: str) -> Json:
-        """Ask `status --json` for a job; the newest by default."""
         asked: Json = json.loads(self.asked("status", "--json", *job))["job"]
         return asked
 

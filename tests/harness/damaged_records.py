@@ -74,8 +74,6 @@ def example(kind: Any, name: str = "") -> Any:
 
 
 class Record:
-    """The record of a job that has really run, to damage."""
-
     def __init__(self, distrun: Distrun, folder: Path) -> None:
         spec = write_spec(
             folder,
@@ -190,6 +188,5 @@ _decode_line = functools.cache(record._decode_line)
 
 
 def run_here(words: Sequence[str]) -> tuple[int, str, str]:
-    """Run a command in this process. Returns its exit code, output and errors."""
     with mock.patch.object(record, "_decode_line", _decode_line):
         return command.run_here(words)

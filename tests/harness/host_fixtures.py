@@ -41,7 +41,6 @@ class Ssh:
         return write_spec(self._folder, script, len(on), name, **keys)
 
     def processes(self, host: networks.Host, name: str | None = None) -> list[psutil.Process]:
-        """What runs on a host besides its sshd and that one's sessions; of one name, if given."""
         return networks.processes_on(host, name)
 
 

@@ -110,18 +110,14 @@ Tamper = Callable[[bytes], Sequence[bytes]]
 
 
 def kind(body: bytes) -> str:
-    """Return the kind of a message."""
     return str(json.loads(body.partition(b"\n")[0])["type"])
 
 
 def without(*kinds: str) -> Tamper:
-    """Leave out all messages of some kinds."""
     return lambda body: [] if kind(body) in kinds else [body]
 
 
 def changed(name: str, **fields: Any) -> Tamper:
-    """Change fields of one kind of message."""
-
     def tamper(body: bytes) -> Sequence[bytes]:
         found = json.loads(body.partition(b"\n")[0])
         return [json.dumps({**found, **fields}).encode()] if found["type"] == name else [body]
@@ -130,12 +126,7 @@ def changed(name: str, **fields: Any) -> Tamper:
 
 
 class Agent:
-    """Answers orders as an agent for which all goes well.
-
-    Args:
-        tamper: returns what is sent in place of the body of a message.
-        refusal: the kind of refusal to send, if there is an occasion.
-    """
+    """Answers orders as an agent for which all goes well; refuses once, by a message `refusal`."""
 
     def __init__(self, host: str, tamper: Tamper, refusal: str = "") -> None:
         self.host = host
@@ -154,7 +145,6 @@ class Agent:
         self._kept: list[Report] = []
 
     def connect(self) -> Connection:
-        """Open a link. It is returned as the supervisor has it."""
         reader, agent_writer = os.pipe()
         agent_reader, writer = os.pipe()
         self._channel = ChecksummedSender(agent_reader, agent_writer)
@@ -326,8 +316,6 @@ class Agent:
 
 
 class EmulatedReach(Reach):
-    """Leads to an emulated agent."""
-
     lifetime = Lifetime.LEASE
     connect_timeout = 10.0
 
@@ -351,8 +339,6 @@ class EmulatedReach(Reach):
 
 
 class InstantSelector(selectors.EpollSelector):
-    """Never waits."""
-
     def select(self, timeout: float | None = None) -> list[Any]:
         return super().select(0)
 
@@ -433,7 +419,6 @@ class World:
             raise
 
     def _start(self, spec: Spec, *, sends_files: bool, has_preflight: bool) -> None:
-        """Create the supervisor, and have it begin to prepare the job."""
         self._supervisor = Supervisor(
             self._job,
             spec,
@@ -503,12 +488,10 @@ class World:
             is_busy = any(answered) or was_ready
 
     def measure_cpu(self) -> None:
-        """Ask all hosts how much processor time their tasks have used."""
         self._pool.order_all(protocol.MeasureCpu())
         self.settle()
 
     def ask_for_stacks(self) -> None:
-        """Ask all hosts where the threads of their tasks stand."""
         program = self.folder / "py-spy"
         program.write_bytes(b"a program")
         stacks = self._supervisor._running.stacks
@@ -533,12 +516,10 @@ class World:
             self.advance(2.0)
 
     def wait(self, seconds: float) -> None:
-        """Let time pass, a heartbeat at a time."""
         for _ in range(int(seconds / HEARTBEAT)):
             self.advance()
 
     def stop(self, grace: float | None = None, code: int = 137) -> None:
-        """Have the job stopped, as `distrun kill` does."""
         cause = Cause(Code.STOPPED_BY_COMMAND, name="distrun kill")
         self._supervisor._stops.receive(protocol.StopJob(cause, signal.SIGTERM, grace, code))
         self.settle()
@@ -578,10 +559,7 @@ class World:
         return False
 
     def run(self, *, is_cut_off: bool = True, most_steps: int = 80) -> None:
-        """Run the job to its end. The evil host may be cut off if the job waits for it.
-
-        Raises AssertionError if it does not end within so many intervals of heartbeats.
-        """
+        """Run the job to its end. The evil host may be cut off if the job waits for it."""
         self.settle()
         for _ in range(3):
             self.advance()
@@ -599,7 +577,6 @@ class World:
 
     @property
     def lines(self) -> list[bytes]:
-        """The record."""
         return self._job.events_file.read_bytes().splitlines()
 
     @property
@@ -609,7 +586,6 @@ class World:
         return [event for event in found if event is not None]
 
     def of(self, kind: type[E]) -> list[E]:
-        """What was recorded of a kind."""
         return [event for event in self.record if isinstance(event, kind)]
 
     @property
@@ -697,8 +673,6 @@ def run_mutated(folder: Path, kind: str, chooser: random.Random) -> World:
 
     The first way that the supervisor accepts is sent, since that can do most harm. If it accepts
     none, it must name each as a fault of the host, and the last one is sent.
-
-    Returns the world, closed. Raises AssertionError if anything but the evil host was harmed.
     """
     sent: list[bytes] = []
     is_doubled = chooser.random() < 0.2

@@ -33,7 +33,6 @@ def tables(page: str) -> dict[str, dict[str, str]]:
 
 
 def events(page: str) -> dict[str, list[str]]:
-    """The fields of each kind of events."""
     rows = re.findall(r"^\| `([A-Z]\w+)` \| (.*?) ?\|.*\|$", page, re.MULTILINE)
     return {kind: re.findall(r"`(\w+)`", fields) for kind, fields in rows}
 

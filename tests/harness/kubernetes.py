@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from harness import network as networks
+from harness.processes import captured
 from harness.requirements import missing, reason
 from harness.waiting import wait_until
 
@@ -144,7 +145,6 @@ class Cluster:
             self.write_kubeconfig(name, f"{name}-token")
 
     def write_kubeconfig(self, name: str, token: str) -> Path:
-        """Write the configuration of a user with that token."""
         server = f"https://{self.network.gateway}:6443"
         authority = str(self.folder / "keys/apiserver.crt")
         document = {
@@ -291,13 +291,7 @@ class Cluster:
     # What tests ask ------------------------------------------------------------------------
 
     def kubectl(self, *arguments: str, check: bool = True, given: str = "") -> str:
-        done = subprocess.run(
-            ("kubectl", f"--kubeconfig={self.kubeconfig}", *arguments),
-            input=given,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = captured(("kubectl", f"--kubeconfig={self.kubeconfig}", *arguments), input=given)
         assert not check or done.returncode == 0, done.stderr
         printed: str = done.stdout
         return printed
@@ -308,7 +302,6 @@ class Cluster:
         return [each for each in items if not _is_removed(each)]
 
     def pod_of(self, number: int) -> str:
-        """The name of the pod on a node."""
         pods = [each for each in self.objects("pods") if each["status"].get("phase") == "Running"]
         node = self.nodes[number].name
         return str(
@@ -355,7 +348,11 @@ def _is_removed(item: dict[str, Any]) -> bool:
 def _folders() -> list[str]:
     """The folders of this machine that have the programs of its Python."""
     interpreters = {str(Path(sys.executable).resolve().parents[1]), sys.prefix, sys.base_prefix}
-    return [*_READ_ONLY, *(each for each in sorted(interpreters) if not _is_below(each))]
+    below = tuple(f"{each}/" for each in _READ_ONLY)
+    return [
+        *_READ_ONLY,
+        *(each for each in sorted(interpreters) if not f"{each}/".startswith(below)),
+    ]
 
 
 def overlay(**variables: str) -> dict[str, Any]:
@@ -378,7 +375,3 @@ def overlay(**variables: str) -> dict[str, Any]:
         "volumeMounts": mounts,
     }
     return {"spec": {"containers": [container], "volumes": volumes}}
-
-
-def _is_below(path: str) -> bool:
-    return any(path == each or path.startswith(f"{each}/") for each in _READ_ONLY)

@@ -25,8 +25,6 @@ def append(log: TaskLog, text: bytes, at: float | None = None) -> None:
 
 
 class Job:
-    """A folder of logs, written as the agent would."""
-
     def __init__(self, folder: Path, tasks: Sequence[str] = PLAIN.tasks) -> None:
         self.folder = folder
         self.logs = [self._log(task) for task in tasks]

@@ -12,7 +12,6 @@ class SimulatedLoop(Loop):
 
     @property
     def next_call(self) -> float | None:
-        """When the next call is due that is scheduled."""
         handle = self._next()
         return None if handle is None else handle.when
 
@@ -29,7 +28,6 @@ class SimulatedLoop(Loop):
         return due is not None
 
     def run(self, seconds: float) -> int:
-        """Let time pass. Returns in how many turns there was something to do."""
         end, turns = self.time + seconds, 0
         while True:
             turns += self.turn(0.0)

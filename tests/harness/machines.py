@@ -126,18 +126,13 @@ class Task(Process):
             world.call_at(world.now + self.stops_after, lambda: self.end(status))
 
     def print(self, text: str) -> None:
-        """Append to its log, unless the disk is full."""
         if self.lives and not self.machine.disk_fault:
             with open(self.log, "a", encoding="utf-8") as file:
                 file.write(text)
 
 
 class Program(Process):
-    """A process that executes `main` in a thread of its own.
-
-    Args:
-        streams: its standard input and output, closed at its end.
-    """
+    """A process that executes `main` in a thread of its own, and closes its streams at its end."""
 
     def __init__(
         self,
@@ -269,7 +264,6 @@ class Machine:
         ]
 
     def power_off(self) -> None:
-        """End everything on it. Nobody is told."""
         self.is_off = True
         for each in self.living:
             each.kill() if isinstance(each, Program) else each.end(signal.SIGKILL)
@@ -278,8 +272,6 @@ class Machine:
 
 
 class _Flow:
-    """Bytes in one direction: from a pipe that is read here to one that is written here."""
-
     def __init__(self, reader: int, writer: int) -> None:
         self.reader: int | None = reader
         self.writer: int | None = writer
@@ -426,11 +418,9 @@ class Connection:
         return min((d for d in (self._up.due, self._down.due) if d is not None), default=None)
 
     def end_far(self, status: int) -> None:
-        """The session on the far side has ended."""
         self._ends_with = status
 
     def finish(self, status: int) -> None:
-        """The client exits."""
         if self.returncode is not None:
             return
         self.returncode = status
@@ -493,8 +483,6 @@ class Ports(PortHolder):
 
 
 class Selector(selectors.EpollSelector):
-    """Waits in simulated time."""
-
     def __init__(self) -> None:
         super().__init__()
         _world().closers.append(self.close)
@@ -597,7 +585,6 @@ class Machines:
             check()
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
         end = self.now + seconds
         moments = 0
         while self.step(end):

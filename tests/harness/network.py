@@ -25,6 +25,7 @@ from typing import IO
 import psutil
 
 from harness.command import write_program
+from harness.processes import captured
 from harness.requirements import AS_ROOT, missing, reason
 from harness.waiting import wait_until
 
@@ -85,22 +86,10 @@ def why_not() -> str | None:
 
 
 def _run(*argv: str, check: bool = True, given: str = "") -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        argv,
-        input=given,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "PATH": _PATH},
-    )
+    done = captured(argv, input=given, env={**os.environ, "PATH": _PATH})
     if check and done.returncode:
         raise RuntimeError(f"{' '.join(argv)}: {done.stdout}{done.stderr}")
     return done
-
-
-def _die_with_the_tests() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def hold(
@@ -113,7 +102,8 @@ def hold(
         stdout=subprocess.DEVNULL,
         stderr=stderr,
         env={**os.environ, "PATH": _PATH, **(env or {})},
-        preexec_fn=_die_with_the_tests,  # noqa: PLW1509 - it takes no lock
+        # It takes no lock.
+        preexec_fn=lambda: ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0),  # noqa: PLW1509
         start_new_session=True,
     )
 
@@ -192,7 +182,6 @@ class Host:
         self._network.plug(self)
 
     def run(self, *argv: str, check: bool = True, given: str = "") -> str:
-        """Run a command as root on this host, beside sshd; its output."""
         spaces = ("-n", "-u", "-m", "-p")
         return _run(
             "nsenter", "-t", str(self.pid), *spaces, "--", *argv, check=check, given=given
@@ -204,7 +193,6 @@ class Host:
         self._network.at_switch("ip", "link", "set", self.name, "down")
 
     def mend(self) -> None:
-        """Plug it in again."""
         self._network.at_switch("ip", "link", "set", self.name, "up")
 
     def block(self, verdict: str, ports: str, *callers: str) -> None:
@@ -227,12 +215,10 @@ class Host:
         self.run("mount", "--bind", str(other), str(path))
 
     def hide(self, folder: Path) -> None:
-        """Have it see an empty folder where this machine has one."""
         self.is_changed = True
         self.run("mount", "-t", "tmpfs", "none", str(folder))
 
     def reset(self) -> None:
-        """Undo what a test has done to it."""
         if self.is_changed or self._holder is None:
             self.is_changed = False
             self._configure()
@@ -255,7 +241,6 @@ class Host:
             wait_until(lambda: not _children(self.pid), _DEADLINE)
 
     def power_off(self) -> None:
-        """Everything on it ends at once, and nobody hears a word."""
         if self._holder is None:
             return
         with contextlib.suppress(RuntimeError):
@@ -373,7 +358,6 @@ class Network:
         self.ssh_config.write_text("".join(names) + _CLIENT.format(folder=self.folder))
 
     def mend(self) -> None:
-        """Have all hosts as new."""
         for host in self._hosts:
             host.reset()
 

@@ -79,13 +79,15 @@ class PreloadedPython:
             listener.bind(address)
             listener.listen()
             descriptors = [theirs.fileno(), listener.fileno()]
-            # It would write zeros over the 32 MB that each command reserves, and does not use.
-            tunables = {"GLIBC_TUNABLES": KEEP_MEMORY} if "tensorflow" in modules else {}
+            # Kept memory would have a command write zeros over the 32 MB that it never uses. What
+            # oneDNN prepares for each graph takes a sixth of a short training; interpreters do it.
+            trains = {"GLIBC_TUNABLES": KEEP_MEMORY, "TF_ENABLE_ONEDNN_OPTS": "0"}
+            own = trains if "tensorflow" in modules else {}
             self._server = subprocess.Popen(
                 [sys.executable, __file__, "serve", *map(str, descriptors), *modules],
                 pass_fds=descriptors,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, **tunables},
+                env={**os.environ, **own},
             )
 
     @property
@@ -93,32 +95,14 @@ class PreloadedPython:
         return self._server.pid
 
     def command(self, *argv: str) -> str:
-        """Returns a line of a shell script that becomes a program: what `start` takes.
-
-        Its input is empty, and of signals only SIGTERM is passed on to it.
-        """
+        """Returns a line of a shell script that becomes a program; it gets SIGTERM and no input."""
         forward = (sys.executable, "-I", "-S", __file__, "forward", self._address)
         return f'exec {shlex.join([*forward, *argv])} "$@"\n'
 
     def start(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: str | Path,
-        env: dict[str, str],
-        stdout: int,
-        stderr: int,
+        self, argv: Sequence[str], *, cwd: str | Path, env: dict[str, str], stdout: int, stderr: int
     ) -> Fork:
-        """Starts a program.
-
-        Args:
-            argv: a script and its arguments; `-c`, code and arguments; or `-m`, a module and
-                arguments.
-            cwd: the program's working folder.
-            env: its whole environment.
-            stdout: the descriptor for its standard output.
-            stderr: the descriptor for its standard error.
-        """
+        """Starts a script, code after `-c` or a module after `-m`, with their arguments."""
         return Fork(self.fork(argv, [stdout, stderr], cwd=str(cwd), env=env))
 
     def fork(self, argv: Sequence[str], descriptors: list[int], **about: Any) -> int:
@@ -150,11 +134,7 @@ class Fork:
         return self._code
 
     def wait(self, timeout: float | None = None) -> int:
-        """Returns the exit code, negative for a signal.
-
-        Raises:
-            subprocess.TimeoutExpired: it still runs after `timeout` seconds.
-        """
+        """Returns the exit code, negative for a signal; raises subprocess.TimeoutExpired."""
         if self._code is None:
             select.select([self._pidfd], [], [], timeout)
         code = self.poll()
@@ -357,7 +337,6 @@ class Relay:
         self.socket.setblocking(False)
 
     def pass_on(self) -> None:
-        """Passes on everything that has arrived."""
         with contextlib.suppress(BlockingIOError):
             while True:
                 datagram = self.socket.recv(1 << 16)
@@ -369,7 +348,6 @@ class Relay:
 
 
 def forward(server: str, argv: list[str]) -> None:
-    """Has the server run a script; exits with its exit code, or dies by its signal."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection.connect(server)
     relay = Relay(os.environ.get("DISTRUN_NOTIFY", ""))

@@ -1,12 +1,25 @@
-"""Which processes still run, and processes that hang: stopped by a tracer. See ptrace(2)."""
+"""Programs that run to their end, which processes still run, and processes that hang.
+
+Those are stopped by a tracer. See ptrace(2).
+"""
 
 import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import psutil
+
+
+def captured(
+    argv: Sequence[Any], *, check: bool = False, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, without input; what it prints is text. Options of subprocess."""
+    stdin = {} if "input" in options else {"stdin": subprocess.DEVNULL}
+    given = {"capture_output": True, "text": True, "timeout": 120.0, **stdin, **options}
+    return subprocess.run(list(map(str, argv)), check=check, **given)
 
 
 def alive(process: psutil.Process | int) -> bool:
@@ -20,10 +33,7 @@ def alive(process: psutil.Process | int) -> bool:
 
 
 def descendants(pid: int) -> set[psutil.Process]:
-    """Return what a process and its descendants have started and not reaped.
-
-    From the kernel's lists of child processes: psutil reads the state of every process.
-    """
+    """Return what a process and its descendants have started and not reaped: the kernel's lists."""
     found: set[psutil.Process] = set()
     pids = [pid]
     while pids:

@@ -25,7 +25,6 @@ ACCEPTS = "socket.accept" if sys.version_info >= (3, 11) else "accept"
 
 
 def hanging_script(folder: Path) -> str:
-    """Write the program into a folder; returns a shell script that becomes it."""
     (folder / "hang.py").write_text(HANG)
     return f"exec {shlex.quote(sys.executable)} {shlex.quote(str(folder / 'hang.py'))}"
 
@@ -72,12 +71,9 @@ print("trains", flush=True)
 
 
 def training_program(folder: Path, loop: str) -> str:
-    """Write a program into a folder; returns a shell script that becomes it.
+    """Write a program that does `loop` into a folder; returns a shell script that becomes it.
 
-    Args:
-        folder: where to.
-        loop: what it does. `execute.quick_execute(seconds)` is a step: it computes for so long, and
-            waits for the other workers.
+    `execute.quick_execute(seconds)` in it computes for so long, and waits for the other workers.
     """
     library = folder / "site-packages" / "tensorflow"
     library.mkdir(parents=True)

@@ -14,8 +14,6 @@ def of_pyenv(version: str) -> list[Path]:
 
 
 def python38() -> str | None:
-    """Return an interpreter of Python 3.8; None if there is none."""
-
     def candidates() -> Iterator[str]:
         yield from map(str, of_pyenv("3.8"))
         if found := shutil.which("python3.8"):

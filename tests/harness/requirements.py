@@ -49,7 +49,6 @@ def skip(why: str, remedy: str) -> NoReturn:
 
 
 def need_root(why: str) -> None:
-    """Skip the test for everybody but root."""
     if os.geteuid():
         skip(why, AS_ROOT)
 
@@ -72,11 +71,7 @@ def need_ssh_client() -> None:
 
 
 def left_out(reasons: Iterable[str]) -> str | None:
-    """Summarize skipped tests in one line: how many, why, and what to do; None if there are none.
-
-    Args:
-        reasons: why each of the skipped tests was skipped, as pytest reports it.
-    """
+    """Summarize in one line why tests were skipped, and what to do; None if none was."""
     counts = Counter(re.sub(r"^Skipped: ", "", each) for each in reasons)
     if not counts:
         return None

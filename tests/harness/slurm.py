@@ -181,7 +181,6 @@ class Cluster:
         holder.wait(_DEADLINE)
 
     def power_off(self, node: networks.Host) -> None:
-        """End all processes of a node, and tell nobody."""
         node.is_changed = True
         node.power_off()
         self._slurmds.pop(node.name).wait(_DEADLINE)
@@ -204,7 +203,6 @@ class Cluster:
         return "\n".join(lines)
 
     def run(self, *argv: str, check: bool = True) -> str:
-        """Run a Slurm command here, on the login node; what it prints."""
         done = subprocess.run(
             argv,
             capture_output=True,
@@ -219,7 +217,6 @@ class Cluster:
         return done.stdout.strip()
 
     def state_of(self, job: str) -> str:
-        """The state of a job, such as RUNNING; also some time after its end."""
         answer = self.run("scontrol", "-o", "show", "job", job, check=False)
         found = re.search(r" JobState=(\w+)", answer)
         return found[1] if found else ""

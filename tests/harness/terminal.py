@@ -24,10 +24,7 @@ def popen_session(argv: list[str], **options: Any) -> subprocess.Popen[Any]:
 
 
 class Terminal:
-    """A command with a terminal of its own, as in a window.
-
-    `popen` starts it, in a session whose terminal is its standard input.
-    """
+    """A command with a terminal of its own, as in a window; `popen` starts it in a session."""
 
     def __init__(
         self,
@@ -59,7 +56,6 @@ class Terminal:
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def read(self) -> str:
-        """All it has shown so far."""
         try:
             while block := os.read(self.master, 65536):
                 self.seen += self._decoder.decode(block)
@@ -80,7 +76,6 @@ class Terminal:
         return has_ended
 
     def finish(self, timeout: float = 120.0) -> int:
-        """Wait for its end. Returns the exit code."""
         wait_until(self.ended, timeout)
         return int(self.process.returncode)
 

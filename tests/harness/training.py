@@ -1,26 +1,21 @@
 """Runs the bundled job as processes: reads their lines, and ends them when the test is over."""
 
-from __future__ import annotations
-
 import json
 import os
 import queue
 import re
+import signal
 import socket
 import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    import signal
-    from collections.abc import Iterator, Sequence
-
-    from harness.preloaded import PreloadedPython
+from harness.preloaded import PreloadedPython
 
 MAIN = Path(__file__).parents[2] / "jobs" / "mnist" / "main.py"
 DEADLINE = 240.0
@@ -46,12 +41,7 @@ class Process:
     """A Python program; a thread reads its lines, so that waiting for a line has a deadline."""
 
     def __init__(
-        self,
-        python: PreloadedPython,
-        argv: Sequence[str],
-        env: dict[str, str],
-        cwd: str | Path,
-        stderr: int | None = None,
+        self, python: PreloadedPython, argv: Sequence[str], env: Any, cwd: Any, stderr: Any = None
     ) -> None:
         self.lines: list[str] = []
         self._queue: queue.Queue[str | None] = queue.Queue()
@@ -110,7 +100,6 @@ class Process:
 
     @property
     def epochs(self) -> list[dict[str, float]]:
-        """The epochs' lines, as numbers."""
         matches = (EPOCH_LINE.fullmatch(line) for line in self.lines)
         return [
             {name: float(value) for name, value in match.groupdict().items()}
@@ -131,7 +120,6 @@ def environment(**more: str) -> dict[str, str]:
 
 @contextmanager
 def alone(python: PreloadedPython, *arguments: str, **env: str) -> Iterator[Process]:
-    """The job as one process, without a cluster."""
     process = Process(python, [str(MAIN), *arguments], environment(**env), os.getcwd())
     try:
         yield process
@@ -140,7 +128,6 @@ def alone(python: PreloadedPython, *arguments: str, **env: str) -> Iterator[Proc
 
 
 def run_python(python: PreloadedPython, *argv: str, cwd: str | Path, **env: str) -> str:
-    """Runs a script, or `-c` and code, to its end; returns its standard output."""
     with tempfile.TemporaryFile() as errors:
         process = Process(python, argv, environment(**env), cwd, errors.fileno())
         try:

@@ -6,10 +6,5 @@ T = TypeVar("T")
 
 
 def not_none(value: T | None) -> T:
-    """Return `value`.
-
-    Raises:
-        AssertionError: it is None.
-    """
     assert value is not None
     return value

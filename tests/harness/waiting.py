@@ -24,10 +24,7 @@ def wait_until(
 ) -> T:
     """Return the first true value of `predicate`, which is asked every `interval` seconds.
 
-    One that takes long is asked less often.
-
-    Raises:
-        AssertionError: there was none within `timeout` seconds. The message says `what`.
+    One that takes long is asked less often. AssertionError says `what` has not come in time.
     """
     deadline = time.monotonic() + timeout
     while True:

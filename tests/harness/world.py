@@ -71,13 +71,7 @@ _MARK = b"\ndistrun:simulated\n"
 
 
 class World:
-    """A job on some hosts, `h1` and so on.
-
-    Args:
-        folder: for all files.
-        hosts: how many, or the spec's list of hosts.
-        spec: the other keys of the spec.
-    """
+    """A job on hosts, `h1` and so on: how many, or the spec's list; its other keys as words."""
 
     def __init__(self, folder: Path, *, hosts: int | list[Any] = 2, **spec: Any) -> None:
         self.machines = Machines(folder)
@@ -137,7 +131,6 @@ class World:
     # The job ------------------------------------------------------------------------------
 
     def launch(self) -> None:
-        """Launch the job, and let everything happen that happens at once."""
         folder = JobStore(self._home).new_folder(self._spec.name)
         self._start(job_folder.create(folder, b"{}"), None, ())
 
@@ -227,7 +220,6 @@ class World:
         return self.machines.now
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
         self.machines.advance(seconds)
 
     def until(
@@ -265,11 +257,9 @@ class World:
         self.hosts[host].delay = seconds
 
     def set_clock(self, host: str, ahead: float) -> None:
-        """Have the clock of a host be wrong by so many seconds."""
         self.hosts[host].clock_ahead = ahead
 
     def drop_links(self, host: str) -> None:
-        """Break the connections to a host, which new ones can be made to."""
         for connection in list(self.hosts[host].connections):
             connection.finish(255)
         self.machines.settle()
@@ -323,7 +313,6 @@ class World:
         return found[-1]
 
     def files_left_on(self, host: str) -> list[Path]:
-        """The agents' folders there."""
         return list(self.hosts[host].home.glob("agents/*"))
 
     def fill_disk(self, host: str) -> None:
@@ -340,11 +329,9 @@ class World:
         self.hosts[host].exec_fault = errno.ENOENT
 
     def take_port(self, host: str, port: int) -> None:
-        """Have a stranger listen on a port."""
         self.hosts[host].taken_ports.add(port)
 
     def processes_on(self, host: str) -> list[str]:
-        """The names of the job's processes on a host."""
         return [each.name for each in self.hosts[host].living]
 
     # Tasks --------------------------------------------------------------------------------
@@ -363,7 +350,6 @@ class World:
         return {each.name: each.machine.name for each in self.attempts if each.lives}
 
     def task(self, name: str) -> Task:
-        """The last attempt of a task."""
         return [each for each in self.attempts if each.name == name][-1]
 
     def hosts_of(self, name: str) -> list[str]:
@@ -416,20 +402,16 @@ class World:
         return done.output
 
     def status(self) -> Any:
-        """The job, as `status --json` shows it."""
         return json.loads(self._command("status", "--json"))["job"]
 
     def state_of(self, host: str) -> str:
-        """The state of a host, as `status --json` shows it."""
         states = {each["name"]: each["state"] for each in self.status()["hosts"]}
         return str(states.get(host, ""))
 
     def said(self) -> str:
-        """What `status` shows."""
         return self._command("status")
 
     def told(self) -> str:
-        """What `events` shows."""
         return self._command("events")
 
     @property
@@ -439,13 +421,11 @@ class World:
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds of what happened."""
         assert self._folder is not None
         with open(self._folder.events_file, encoding="ascii") as file:
             return [str(json.loads(line)["event"]) for line in file]
 
     def log(self, task: str) -> str:
-        """A task's output, as `logs --raw` shows it."""
         return self._command("logs", "--raw", "-t", task)
 
     def expect(
@@ -562,7 +542,6 @@ class World:
         return login
 
     def end_former(self, connection: Connection, *arguments: object) -> Program:
-        """Run :func:`.former.main` in a login."""
         alive = (bootstrap.TASKS_ALIVE, bootstrap.EXIT_TASKS_ALIVE)
         main: Any = former.main
         login = Program(

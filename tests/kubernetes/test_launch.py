@@ -9,9 +9,7 @@ from harness.pods import PodSpec
 from harness.waiting import wait_until
 
 
-def test_a_converted_tfjob_runs_in_pods_that_find_each_other(
-    pods: Cluster, distrun: Distrun
-) -> None:
+def test_a_converted_tfjob_runs_and_its_pods_meet(pods: Cluster, distrun: Distrun) -> None:
     """The pods are gone when `launch` returns."""
     (distrun.cwd / "tfjob.yaml").write_text(tfjobs.manifest("local/tensorflow:1"))
     distrun.checked("import", "tfjob.yaml", "-o", "job.yaml")
@@ -20,9 +18,7 @@ def test_a_converted_tfjob_runs_in_pods_that_find_each_other(
     assert not pods.objects()
 
 
-def test_what_keeps_pods_from_running_is_told_in_the_words_of_kubernetes(
-    pods: Cluster, distrun: Distrun, pod_spec: PodSpec
-) -> None:
+def test_what_keeps_pods_from_running(pods: Cluster, distrun: Distrun, pod_spec: PodSpec) -> None:
     """Other words: tests/unit/test_kubernetes.py."""
     missing = distrun("launch", pod_spec("true", kubernetes={"image": "local/none:1"}))
     assert missing.returncode == 69
@@ -38,9 +34,7 @@ def test_what_keeps_pods_from_running_is_told_in_the_words_of_kubernetes(
     assert "exceeded quota: few" in refused.stderr
 
 
-def test_the_manifest_of_a_plan_is_valid_and_its_pods_have_shared_memory(
-    pods: Cluster, pod_spec: PodSpec, distrun: Distrun
-) -> None:
+def test_the_manifest_of_a_plan(pods: Cluster, pod_spec: PodSpec, distrun: Distrun) -> None:
     settings = {"cpus": 1, "memory": "1Gi", "gpus": 1, "priority_class": "low", "queue": "q"}
     spec = pod_spec("true", kubernetes=settings, timeouts={"run": "1h"})
     manifest = distrun.cwd / "manifest.yaml"

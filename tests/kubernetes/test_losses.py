@@ -41,9 +41,7 @@ done
 """
 
 
-def test_what_kubernetes_does_to_pods_costs_no_restart_and_the_group_starts_together(
-    pods: Cluster, distrun: Distrun, pod_spec: PodSpec
-) -> None:
+def test_what_kubernetes_does_to_pods(pods: Cluster, distrun: Distrun, pod_spec: PodSpec) -> None:
     """A task runs out of its pod's memory, which counts; a pod is deleted; a node is drained.
 
     This Kubernetes does not write why a node's pods go: the test does, as later ones do.
@@ -71,9 +69,7 @@ def test_what_kubernetes_does_to_pods_costs_no_restart_and_the_group_starts_toge
     assert events.count("worker:0, worker:1 start again") == 3
 
 
-def test_a_node_that_is_cut_off_loses_its_pod_and_the_group_goes_on_elsewhere(
-    pods: Cluster, distrun: Distrun, pod_spec: PodSpec
-) -> None:
+def test_a_node_that_is_cut_off(pods: Cluster, distrun: Distrun, pod_spec: PodSpec) -> None:
     keys = {"restart": {"max": 1}, "timeouts": {"link": "8s", "grace": "1s"}}
     distrun.checked("launch", "-d", pod_spec(COUNTS, **keys))
     _wait_for_step(distrun, 0)
@@ -90,9 +86,7 @@ def test_a_node_that_is_cut_off_loses_its_pod_and_the_group_goes_on_elsewhere(
 
 # The last one: after an outage of all nodes, this Kubernetes replaces no pod of a lost node.
 @pytest.mark.timeout(600)
-def test_links_are_restored_until_the_launching_machine_sleeps_for_too_long(
-    pods: Cluster, distrun: Distrun, pod_spec: PodSpec
-) -> None:
+def test_links_are_restored(pods: Cluster, distrun: Distrun, pod_spec: PodSpec) -> None:
     """The API server is killed, kubectl hangs; then this machine sleeps, and its network is away.
 
     It gets new pods when it wakes: the former ones have completed.

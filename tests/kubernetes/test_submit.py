@@ -118,9 +118,7 @@ def _wait_for_tasks(distrun: Distrun, job: str) -> None:
 
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("account")
-def test_a_supervisor_whose_pod_is_lost_continues_with_a_volume_and_else_ends(
-    pods: Cluster, pod_spec: PodSpec, distrun: Distrun
-) -> None:
+def test_a_supervisor_whose_pod_is_lost(pods: Cluster, pod_spec: PodSpec, distrun: Distrun) -> None:
     (distrun.cwd / "volume").mkdir()
     # A volume is no object of the namespace: each has a name of its own.
     name = f"jobs{distrun.cwd.stat().st_ino}"
@@ -154,9 +152,7 @@ def test_a_supervisor_whose_pod_is_lost_continues_with_a_volume_and_else_ends(
 
 
 @pytest.mark.usefixtures("account")
-def test_what_keeps_a_supervisor_from_a_pod_is_told_and_nothing_is_left(
-    pods: Cluster, distrun: Distrun, pod_spec: PodSpec
-) -> None:
+def test_why_a_supervisor_has_no_pod(pods: Cluster, distrun: Distrun, pod_spec: PodSpec) -> None:
     spec = pod_spec("true")
 
     def refusal(*options: str) -> str:

@@ -20,7 +20,7 @@ import distrun as package
 from distrun import api, errors
 from distrun.spec.problems import SpecProblemsError
 from harness.command import Distrun
-from harness.processes import alive, survivors
+from harness.processes import alive, captured, survivors
 from harness.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,7 +35,6 @@ Program = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def program(distrun: Distrun, tmp_path: Path) -> Iterator[Program]:
-    """Start a Python program in a process of its own."""
     assert distrun.home.is_dir()
     started: list[subprocess.Popen[str]] = []
 
@@ -82,9 +81,7 @@ def test_the_page_is_true(program: Program, tmp_path: Path, distrun: Distrun) ->
     assert re.fullmatch(r"<distrun.JobStatus job-\w+: failed, exit code 1: .*>", lines[10])
     tested = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_train.py"]
     env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    done = subprocess.run(
-        tested, cwd=tmp_path, capture_output=True, text=True, check=False, env=env
-    )
+    done = captured(tested, cwd=tmp_path, env=env)
     assert re.search(
         r"E +assert False.*\n.*JobStatus train-\w+: failed, exit code 3: ", done.stdout
     )
@@ -94,7 +91,7 @@ def test_the_import_is_fast_and_its_names_are_offered() -> None:
     code = "import sys; old = set(sys.modules); import distrun; print(*set(sys.modules) - old); "
     code += "from distrun import *; import distrun.report; distrun.report(step=1); "
     code += "print(*sorted(set(dir(distrun)) - {'__version__'})); launch, load, run"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = captured([sys.executable, "-c", code], check=True)
     imported, names = done.stdout.splitlines()
     assert imported.split() == ["distrun"]
     assert names.split() == api.__all__
@@ -254,9 +251,7 @@ def test_errors(distrun: Distrun, tmp_path: Path) -> None:
     assert package.jobs() == []
 
 
-def test_what_is_known_of_a_job_that_failed(
-    distrun: Distrun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_job(distrun: Distrun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prints = 'for i in 1 2; do echo "step $i loss 0.$i"; done'
     stays = f"touch {tmp_path}/printed; sleep 99"
     fails = f"while [ ! -e {tmp_path}/printed ]; do sleep 0.1; done; echo the last; exit $CODE"
@@ -296,9 +291,7 @@ def test_what_is_known_of_a_job_that_failed(
 WARNED = "train.py:2:1: the program sets or removes TF_CONFIG"
 
 
-def test_launch_warns_as_the_command_does(
-    distrun: Distrun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_launch_warns(distrun: Distrun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("import os\nos.environ['TF_CONFIG'] = '{}'\n")
     spec = package.load(distrun.write_spec("", 1, program={"script": "train.py"}))

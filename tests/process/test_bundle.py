@@ -151,9 +151,7 @@ def test_a_log_is_cut_between_lines_and_its_times_stay(distrun: Distrun, unpacke
     assert "before are left out" in said
 
 
-def test_a_job_is_packed_while_it_runs_with_what_came_too_late_and_if_it_is_damaged(
-    distrun: Distrun, unpacked: Unpack
-) -> None:
+def test_a_running_late_or_damaged_job_is_packed(distrun: Distrun, unpacked: Unpack) -> None:
     script = "echo MY_TOKEN=longer-than-its-replacement; echo second; touch up; exec sleep 600"
     job = distrun.detached(script, workers=1)
     wait_until((distrun.cwd / "up").exists)
@@ -209,7 +207,6 @@ ABOUT = {
 
 
 def archive(*members: tuple[str, Any], about: Any = ABOUT) -> bytes:
-    """An archive of these files: contents, or changes to the header."""
     written = io.BytesIO()
     with tarfile.open(fileobj=written, mode="w:gz") as made:
         if about is not None:
@@ -276,9 +273,7 @@ def test_what_is_no_bundle_is_refused(tmp_path: Path) -> None:
         assert len(os.listdir(folder.logs)) == 3
 
 
-def test_a_bomb_is_refused_before_it_is_unpacked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bomb_is_refused_still_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "bundle.tar.gz"
     content = archive(*[(f"distrun-job-aaa/logs/w-{n}.log", b"0" * 100_000) for n in range(50)])
     path.write_bytes(content)

@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 
+from harness.processes import captured
 from harness.training import MAIN
 from harness.waiting import wait_until
 
@@ -23,10 +24,7 @@ def environ(**config: Any) -> dict[str, str]:
 
 def refused(code: int, *argv: str, **options: Any) -> str:
     """Run the job, which is to exit with that code; the one line that it says."""
-    done = subprocess.run(
-        [sys.executable, str(MAIN), *argv],
-        capture_output=True, text=True, timeout=60, check=False, **options,
-    )  # fmt: skip
+    done = captured([sys.executable, str(MAIN), *argv], **options)
     assert done.returncode == code
     assert done.stderr.count("\n") == 1
     return str(done.stderr)

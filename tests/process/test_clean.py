@@ -8,6 +8,7 @@ import sys
 import time
 
 from harness.command import Distrun
+from harness.processes import captured
 from harness.requirements import AS_ROOT, skip
 from harness.terminal import OpenTerminal, Terminal
 from harness.waiting import wait_until
@@ -45,7 +46,7 @@ def test_an_incomplete_folder_is_removed_and_what_is_no_job_is_not(distrun: Dist
     assert (jobs / "thesis" / "text").read_text() == "important"
 
 
-def test_a_choice_is_needed_where_nobody_can_be_asked_and_a_running_job_stays(
+def test_a_choice_is_needed_without_a_terminal_and_running_jobs_stay(
     distrun: Distrun,
 ) -> None:
     running = distrun.detached("until echo out; test -e go; do sleep 0.2; done", workers=1)
@@ -74,16 +75,13 @@ def test_a_choice_is_needed_where_nobody_can_be_asked_and_a_running_job_stays(
 
 
 def answered(asked: Terminal, keys: str) -> Terminal:
-    """Type an answer when it has asked, and wait for its end."""
     wait_until(lambda: asked.text().endswith("[y/N] "))
     asked.type(keys)
     asked.finish()
     return asked
 
 
-def test_without_a_choice_it_lists_the_jobs_and_asks(
-    distrun: Distrun, terminal: OpenTerminal
-) -> None:
+def test_without_a_choice_it_lists_and_asks(distrun: Distrun, terminal: OpenTerminal) -> None:
     columns = 80
     name = "a-name-that-fills-half-of-a-terminal"
     failed = distrun.detached("exit 3", workers=1, name=name)
@@ -117,7 +115,7 @@ def test_one_that_cannot_be_removed_does_not_stop_the_others(distrun: Distrun) -
     command = ["unshare", "-rm", "sh", "-c", mount, str(logs), *distrun.argv, "clean", "--all"]
     if subprocess.run(["unshare", "-rm", "true"], check=False).returncode:
         skip("it needs namespaces of mounts", AS_ROOT)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = captured(command)
     assert done.returncode == 69, done.stderr
     assert done.stdout.split() == ids[1:]
     refused, advice, end = done.stderr.splitlines()

@@ -131,7 +131,6 @@ READERS = (
 
 
 def changed(text: str, chooser: random.Random) -> str:
-    """A text of JSON with one value changed."""
     document = json.loads(text)
     *above, last = chooser.choice([*_paths(document)])
     holder: Any = document

@@ -42,10 +42,6 @@ def family_of(pid: int) -> set[psutil.Process]:
     return {psutil.Process(pid), *descendants(pid)}
 
 
-def all_gone(processes: set[psutil.Process]) -> Callable[[], bool]:
-    return lambda: not [process for process in processes if alive(process)]
-
-
 @pytest.mark.parametrize(
     ("victims", "code", "cause"),
     [
@@ -62,7 +58,7 @@ def test_deaths_leave_nothing(distrun: Distrun, victims: list[str], code: int, c
     for pid in [distrun.victim_of(who, launch) for who in victims]:
         os.kill(pid, signal.SIGKILL)
     _, said = launch.communicate(timeout=60)
-    wait_until(all_gone(processes), timeout=GONE_WITHIN, what="nothing is left")
+    wait_until(lambda: not any(map(alive, processes)), GONE_WITHIN, "nothing is left")
     assert launch.returncode == code
     assert cause in said
     assert "Traceback" not in said
@@ -177,9 +173,7 @@ def test_a_third_ctrl_c_ends_a_supervisor_that_hangs(distrun: Distrun, window: T
         assert nothing_left(job)()
 
 
-def test_a_third_ctrl_c_returns_while_a_host_hangs_and_kill_waits(
-    distrun: Distrun, window: Terminal
-) -> None:
+def test_a_third_ctrl_c_returns_while_a_host_hangs(distrun: Distrun, window: Terminal) -> None:
     job = distrun.status()["job_id"]
     with hanging(distrun.victim_of("agent", None)):
         press_ctrl_c_three_times(window)
@@ -207,9 +201,7 @@ def environment(pid: int) -> str:
     return Path(f"/proc/{pid}/environ").read_bytes().strip(b"\0").decode()
 
 
-def test_it_and_its_agent_are_told_from_the_command(
-    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_and_its_agent_have_names(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
     """They hold nothing that the command has open, and the agent writes to the job's log."""
     monkeypatch.setenv("PYTHON", "python3")  # means nothing to Python itself
     reading, writing = os.pipe()

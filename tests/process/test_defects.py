@@ -12,7 +12,7 @@ import pytest
 
 from harness.changed_package import ChangedPackage
 from harness.command import Distrun, recorded_events
-from harness.processes import alive, descendants
+from harness.processes import alive, captured, descendants
 from harness.values import not_none
 from harness.waiting import wait_until
 
@@ -27,7 +27,6 @@ trap '' TERM
 setsid sleep 600 &
 while :; do sleep 1; done
 """
-SUPERVISOR = "supervisor/supervisor"
 PLACES = {
     "the record": ("job/record", "EventLog.append", "UnicodeEncodeError.mro()[1]"),
     "an exit of Python's own": ("supervisor/running_tasks", "RunningTasks.end", "SystemExit"),
@@ -43,9 +42,7 @@ def package(distrun: Distrun) -> ChangedPackage:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_defect_ends_the_job_and_is_told_as_distruns(
-    distrun: Distrun, package: ChangedPackage, place: str
-) -> None:
+def test_a_defect_ends_the_job(distrun: Distrun, package: ChangedPackage, place: str) -> None:
     module, target, error = PLACES[place]
     go = distrun.cwd / "go"
     package.plant(module, target, go, error, once=place != "the record")
@@ -112,9 +109,7 @@ def started(distrun: Distrun, name: str) -> subprocess.Popen[str]:
     return distrun.start("launch", spec, stdout=-1, stderr=subprocess.PIPE, text=True)
 
 
-def test_jobs_in_the_foreground_end_as_their_tasks_do_or_are_stopped(
-    distrun: Distrun, package: ChangedPackage
-) -> None:
+def test_foreground_jobs_end_or_are_stopped(distrun: Distrun, package: ChangedPackage) -> None:
     failing = started(distrun, "failing")
     stopped = started(distrun, "stopped")
     wait_until(lambda: len(list(distrun.cwd.glob("*-worker:*-0"))) == 4, what="tasks are up")
@@ -131,21 +126,17 @@ def test_jobs_in_the_foreground_end_as_their_tasks_do_or_are_stopped(
     assert not any(map(alive, family))
 
 
-def test_a_detached_job_needs_nothing_from_the_moment_that_launch_has_returned(
-    distrun: Distrun, package: ChangedPackage
-) -> None:
+def test_a_detached_job_needs_nothing_any_more(distrun: Distrun, package: ChangedPackage) -> None:
     spec = distrun.write_spec(COUNTS, restart={"max": 1, "backoff": "100ms"})
     argv = [*distrun.argv, "launch", str(spec), "-d"]
-    job = subprocess.run(argv, cwd=distrun.cwd, capture_output=True, text=True, check=True)
+    job = captured(argv, cwd=distrun.cwd, check=True)
     package.folder.rename(package.folder.with_name("gone"))
     go(distrun.cwd, FAILURE)
     distrun.checked("wait", job.stdout.strip())
     assert "defect" not in distrun.asked("status")
 
 
-def test_commands_that_follow_a_job_need_nothing_either(
-    distrun: Distrun, package: ChangedPackage
-) -> None:
+def test_followers_of_a_job_need_nothing_either(distrun: Distrun, package: ChangedPackage) -> None:
     job = distrun.detached(COUNTS)
     codes = {"attach": 3, "logs -f": 0, "events -f": 0}
     followers = {

@@ -157,9 +157,7 @@ KILLED = {
 
 
 @pytest.mark.parametrize("then", KILLED)
-def test_a_killed_child_is_named_with_its_signal_unless_there_is_another_error(
-    then: str, distrun: Distrun
-) -> None:
+def test_a_killed_child_is_named_unless_another_error_is(then: str, distrun: Distrun) -> None:
     kernel = child_deaths.open_socket()
     if kernel is None:
         pytest.skip("the kernel does not tell this process of killed ones")

@@ -18,6 +18,7 @@ from distrun.verdict.model import Kind
 from distrun.words.kinds import kinds
 from harness import tfjobs
 from harness.command import Distrun, run_here, write_program
+from harness.processes import captured
 from harness.requirements import need_tensorflow
 from harness.values import not_none
 
@@ -80,10 +81,7 @@ def bash(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> Bash:
         shell = next((name for name in ("zsh", "fish") if f"completion {name}" in line), "bash")
         if shutil.which(shell) is None:
             shell, line = "bash", not_none(re.search(r"distrun completion \w+", line))[0]
-        return subprocess.run(
-            [shell, "-c", line], cwd=distrun.cwd, stdin=subprocess.DEVNULL, capture_output=True,
-            text=True, timeout=60, check=False,
-        )  # fmt: skip
+        return captured([shell, "-c", line], cwd=distrun.cwd)
 
     return run
 
@@ -165,13 +163,9 @@ def test_the_examples_work(distrun: Distrun, bash: Bash, commands: str) -> None:
 
 
 def test_the_generated_pages_are_up_to_date() -> None:
-    done = subprocess.run(
+    done = captured(
         [sys.executable, ROOT / "scripts" / "docs.py", "--check"],
         env={**os.environ, "PYTHONPATH": str(ROOT / "launcher")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
     )
     assert done.returncode == 0, f"{done.stdout}{done.stderr}\nrun: make docs"
 
@@ -194,10 +188,7 @@ main()
 
 def test_help_and_completion_import_nothing_slow() -> None:
     quick = [*QUICK.split(), ""]
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORTED.format(slow=SLOW, commands=quick)],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = captured([sys.executable, "-c", IMPORTED.format(slow=SLOW, commands=quick)])
     assert done.stderr.strip() == "slow:"
     assert done.stdout.count("Usage: ") == len(quick)
     assert "--detach" in re.split(r"[\n,]", done.stdout)
@@ -318,12 +309,12 @@ def in_bash(folder: Path, tools: Path, *lines: str) -> list[list[str]]:
     for line in lines:
         script.append(f"COMP_LINE={shlex.quote(line)}; COMP_POINT=${{#COMP_LINE}}")
         script.append('"$asked" distrun; echo "${COMPREPLY[*]}"')
-    done = subprocess.run(
+    done = captured(
         ["bash", "--norc", "-c", "\n".join(script)],
         cwd=folder,
         env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"},
-        capture_output=True, text=True, timeout=100, check=True,
-    )  # fmt: skip
+        check=True,
+    )
     return [line.split() for line in done.stdout.splitlines()]
 
 
@@ -343,9 +334,7 @@ def asked_by(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
     return ask
 
 
-def test_shells_complete_commands_jobs_and_tasks(
-    asked_by: Callable[[str, str, str], str], distrun: Distrun
-) -> None:
+def test_shells_complete_words(asked_by: Callable[[str, str, str], str], distrun: Distrun) -> None:
     ended = distrun.detached("exit 0", name="day", workers=1)
     distrun("wait")
     running = distrun.detached("exec sleep 600", name="night", cluster={"chief": 1, "worker": 2})

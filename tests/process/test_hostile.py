@@ -14,9 +14,7 @@ HOSTILE = "a'b\"c\n$(touch owned) ../../x; touch owned\x1b[31m\x1b]0;title\x07\u
 NAME = "a'b\"c $(touch owned) ../../x; touch owned `touch owned`"
 
 
-def test_a_hostile_job_is_shown_by_every_command(
-    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_commands_show_a_hostile_job(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
     hostile_folder = distrun.cwd / "we'ird \"$(touch owned)\n\x1b[31m;touch owned"
     hostile_folder.mkdir()
     document = {

@@ -47,9 +47,7 @@ def ask(distrun: Distrun, *args: Any, code: int = 0) -> dict[str, Any]:
     return found
 
 
-def test_status_ps_events_and_logs_print_what_is_described(
-    distrun: Distrun, reader: Reader
-) -> None:
+def test_status_ps_events_and_logs_are_as_described(distrun: Distrun, reader: Reader) -> None:
     job = distrun.detached(python(TELLS), restart={"max": 1, "backoff": "50ms"})
     wait_until(lambda: all("STEP" in task["progress"] for task in distrun.status(job)["tasks"]))
     wait_until(lambda: all(task["usage"] for task in distrun.status(job)["tasks"]))

@@ -16,7 +16,7 @@ from harness.values import not_none
 from harness.waiting import wait_until
 
 
-def test_a_failure_is_the_exit_code_and_the_report_names_it_when_nothing_is_left(
+def test_a_failure_is_the_exit_code_and_named_when_nothing_is_left(
     distrun: Distrun,
 ) -> None:
     spec = distrun.write_spec(
@@ -52,7 +52,7 @@ def test_a_taken_port_is_named_before_anything_starts(distrun: Distrun) -> None:
     assert not (distrun.cwd / "started").exists()
 
 
-def test_input_is_at_its_end_and_what_a_task_leaves_does_not_keep_the_job(
+def test_no_input_and_what_a_task_leaves_does_not_keep_the_job(
     distrun: Distrun,
 ) -> None:
     script = "setsid sleep 600 & sleep 600 & cat; echo over"
@@ -74,9 +74,7 @@ def test_no_reader_ends_the_job(distrun: Distrun) -> None:
 @pytest.mark.parametrize(
     ("way", "number"), [(signal.SIG_BLOCK, signal.SIGTERM), (signal.SIG_IGN, signal.SIGHUP)]
 )
-def test_a_job_ends_although_the_calling_program_suppressed_all_signals(
-    way: int, number: int, distrun: Distrun
-) -> None:
+def test_a_job_ends_though_signals_are_suppressed(way: int, number: int, distrun: Distrun) -> None:
     """But for a hangup below nohup, which it survives."""
 
     def suppress() -> None:

@@ -15,6 +15,7 @@ import pytest
 from distrun.job.control import connect
 from distrun.job.folder import JobFolder
 from harness.command import Distrun, recorded_events
+from harness.processes import captured
 from harness.requirements import AS_ROOT, skip
 from harness.values import not_none
 from harness.waiting import wait_until
@@ -26,7 +27,7 @@ NO_PROC = 'mount -t tmpfs none /proc && exec "$@"'
 
 def run(*command: Any) -> subprocess.CompletedProcess[str]:
     argv = list(map(str, command))
-    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    return captured(argv)
 
 
 def without_proc(*command: Any) -> subprocess.CompletedProcess[str]:
@@ -35,9 +36,7 @@ def without_proc(*command: Any) -> subprocess.CompletedProcess[str]:
     return run("unshare", "-m", "sh", "-c", NO_PROC, "sh", *command)
 
 
-def test_a_caller_may_leave_many_descriptors_open(
-    distrun: Distrun, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_many_descriptors_may_be_open(distrun: Distrun, capfd: pytest.CaptureFixture[str]) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     def leave_open() -> None:
@@ -77,9 +76,7 @@ TOO_LITTLE = {
 }
 
 
-def test_each_command_says_what_it_lacks_or_works_and_leaves_nothing(
-    distrun: Distrun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_low_limits(distrun: Distrun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All commands find out what they lack before they begin."""
     distrun.write_spec("true", workers=1)
     assert distrun("launch", "--name", "ended", "job.yaml").returncode == 0
@@ -108,7 +105,6 @@ def test_each_command_says_what_it_lacks_or_works_and_leaves_nothing(
 
 @pytest.fixture
 def pids_cgroup() -> Iterator[Path]:
-    """A cgroup whose pids.max can be set."""
     parents = [Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup")]
     parent = next((each for each in parents if (each / "cgroup.procs").exists()), parents[0])
     folder = parent / f"distrun-test-{os.getpid()}"
@@ -126,9 +122,7 @@ def pids_cgroup() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("limit", [2, 3, 5, 7])
-def test_too_few_processes_are_told_as_that(
-    limit: int, distrun: Distrun, pids_cgroup: Path
-) -> None:
+def test_too_few_processes_are_told(limit: int, distrun: Distrun, pids_cgroup: Path) -> None:
     """What cannot be created: a thread, the supervisor, the agent's guard, a task."""
     (pids_cgroup / "pids.max").write_text(str(limit))
     enter = f'echo $$ > {pids_cgroup}/cgroup.procs; exec "$@"'
@@ -173,7 +167,7 @@ def test_many_commands_wait_for_a_job_that_inherits_a_low_limit(distrun: Distrun
 SOON = {"max": 3, "backoff": "50ms"}
 
 
-def test_output_is_shown_after_the_record_was_removed_until_a_restart_fails_of_that(
+def test_output_is_shown_without_a_record_until_a_restart_fails(
     distrun: Distrun,
 ) -> None:
     script = (
@@ -213,9 +207,7 @@ def test_a_clock_that_jumps_moves_no_deadline(distrun: Distrun) -> None:
         timeouts={"run": "1h", "stall": "1h"},
     )
     words = [sys.executable, "-c", WITH_JUMPING_CLOCK, "launch", str(spec)]
-    done = subprocess.run(
-        words, cwd=distrun.cwd, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = captured(words, cwd=distrun.cwd)
     assert done.returncode == 0, done.stderr
     record = recorded_events(distrun)
     times = [event["at"] for event in record]
@@ -224,9 +216,7 @@ def test_a_clock_that_jumps_moves_no_deadline(distrun: Distrun) -> None:
     assert {task["attempt"] for task in distrun.status()["tasks"]} == {1}
 
 
-def test_on_a_full_disk_the_job_fails_with_that_as_its_cause(
-    distrun: Distrun, small_disk: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk(distrun: Distrun, small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTRUN_HOME", str(small_disk))
     script = "trap '' PIPE; while :; do echo some output; done 2>/dev/null"
     done = distrun.launch(script, restart=SOON)

@@ -208,7 +208,6 @@ def freezer() -> Iterator[Freeze]:
 
 
 def agents_of(distrun: Distrun, job: str) -> list[int]:
-    """The job's agent and its guard."""
     agent = int(distrun.status(job)["hosts"][0]["agent_pid"])
     return [agent, psutil.Process(agent).ppid()]
 

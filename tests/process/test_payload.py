@@ -25,6 +25,7 @@ from distrun.supervisor.hosts.log_mirror import LogMirror
 from distrun.supervisor.hosts.reach import Connection, Login
 from distrun.supervisor.hosts.ssh import SshReach, open_connection
 from harness.command import write_program
+from harness.processes import captured
 from harness.pythons import of_pyenv
 from harness.values import not_none
 
@@ -71,9 +72,7 @@ def test_it_is_one_payload_of_less_than_225_kb() -> None:
 
 
 @pytest.mark.parametrize("python", pythons())
-def test_it_starts_where_python_is_new_enough_and_says_so_where_not(
-    python: str, tmp_path: Path, own_modules: bytes
-) -> None:
+def test_it_needs_a_python_of_3_8_or_later(python: str, tmp_path: Path, own_modules: bytes) -> None:
     """Also from the copy of its modules that a host keeps."""
     copy = tmp_path / "a 'copy' of\u2028hôme"
     copy.write_bytes(own_modules)
@@ -106,17 +105,13 @@ def pack(tmp_path: Path) -> Callable[[], list[str]]:
     env.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def run() -> list[str]:
-        done = subprocess.run(
-            [sys.executable, "-c", PACK], env=env, capture_output=True, text=True, check=True
-        )
+        done = captured([sys.executable, "-c", PACK], env=env, check=True)
         return done.stdout.split()
 
     return run
 
 
-def test_the_modules_are_packed_once_and_again_when_they_have_changed(
-    pack: Callable[[], list[str]], tmp_path: Path
-) -> None:
+def test_changed_modules_are_packed_again(pack: Callable[[], list[str]], tmp_path: Path) -> None:
     digest, is_packed = pack()
     assert is_packed == "True"
     assert pack() == [digest, "False"]
@@ -235,7 +230,7 @@ def test_a_host_that_sends_its_logs_too_slowly_is_not_waited_for(clearing: Clear
     assert not_none(clearing.agent.lost_logs).within == (Cause(Code.LOGS_TOO_SLOW),)
 
 
-def test_a_host_that_sends_them_fast_enough_is_waited_for_and_the_limit_holds(
+def test_a_host_that_sends_fast_enough_is_waited_for_within_limits(
     clearing: Clearing,
 ) -> None:
     """16 KiB/s are."""

@@ -14,6 +14,7 @@ import yaml
 
 from distrun.plan.ranks import RANKS
 from harness.command import Distrun, Json, write_program
+from harness.processes import captured
 from harness.values import not_none
 
 SECRETS = {
@@ -190,9 +191,7 @@ def seen(folder: Path) -> tuple[list[str], dict[str, str], str]:
 
 
 def in_sh(lines: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["sh"], input=lines, env=env, text=True, capture_output=True, check=False, timeout=60
-    )
+    return captured(["sh"], input=lines, env=env)
 
 
 def test_the_lines_give_the_task_what_a_launch_gives_it(distrun: Distrun) -> None:

@@ -66,9 +66,7 @@ raise SystemExit(attempt == "0")
 """
 
 
-def test_tasks_have_what_the_plan_shows_also_when_they_restart(
-    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tasks_have_what_the_plan_shows(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
     def planned(**memory: str) -> str:
         program = {"script": "show.py", **memory}
         distrun.write_spec("", program=program, restart={"max": 1, "backoff": "1ms"})
@@ -121,9 +119,7 @@ def test_an_unset_variable_is_an_error_at_its_place(distrun: Distrun) -> None:
     assert "unknown vars 'maybe'" in distrun("validate", "job.yaml").stderr
 
 
-def test_what_nothing_expands_and_what_is_not_there_is_warned_of(
-    distrun: Distrun, terminal: OpenTerminal
-) -> None:
+def test_what_is_not_expanded_or_not_there(distrun: Distrun, terminal: OpenTerminal) -> None:
     (distrun.cwd / "train.py").write_text("pass\n")
     unchanged = ("5$", "a~b", "$NO_SUCH_VARIABLE")
     program = {

@@ -253,9 +253,7 @@ def test_more_gpus_than_there_are(distrun: Distrun, monkeypatch: pytest.MonkeyPa
     assert "ask for 4 GPUs, and it has 1" in told("validate", **asks)[1]
 
 
-def test_gpus_that_nvidia_smi_cannot_list_are_not_taken_for_none(
-    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gpus_that_cannot_be_listed(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
     program = distrun.cwd / "nvidia-smi"
     write_program(program, "#!/bin/sh\necho Driver/library version mismatch\necho more\nexit 18\n")
     monkeypatch.setenv("PATH", str(distrun.cwd), prepend=os.pathsep)

@@ -18,7 +18,6 @@ code's.
 import os
 import re
 import shlex
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +30,7 @@ import distrun as package
 from distrun.spec.reference import json_schema
 from harness.command import write_program
 from harness.preloaded import PreloadedPython
+from harness.processes import captured
 
 ROOT = Path(__file__).resolve().parents[2]
 SKIPPED = {".venv", ".git", "node_modules", "build", "dist", ".pytest_cache"}
@@ -89,7 +89,6 @@ def those(kind: str) -> list[Block]:
 
 
 def section(text: str, mark: str) -> list[list[str]]:
-    """Return the cells of the table after the comment `mark`, without its heading."""
     rows = []
     for line in text.partition(f"<!-- {mark} -->\n")[2].splitlines():
         if not line.startswith("|"):
@@ -100,7 +99,6 @@ def section(text: str, mark: str) -> list[list[str]]:
 
 
 def write_files(block: Block, folder: Path) -> None:
-    """Write the files that the block's document shows."""
     for shown in those("file"):
         if shown.path == block.path:
             folder.joinpath(shown.name).write_text(shown.text)
@@ -124,16 +122,12 @@ def run(block: Block, folder: Path, tasks: str) -> str:
     write_program(
         tool, DISTRUN.format(python=shlex.quote(sys.executable), tasks=shlex.quote(tasks))
     )
-    done = subprocess.run(
+    done = captured(
         ["bash", "-euo", "pipefail", "-c", block.text],
         cwd=folder,
         env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
         errors="replace",
         timeout=280,
-        check=False,
     )
     assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
     return done.stdout

@@ -47,13 +47,11 @@ SECRET = "verysecret-5-value"
 
 
 def text_of(page: str) -> str:
-    """The page's text, without its script, style and markup."""
     page = re.sub(r"<(script|style)\b.*?</\1>", " ", page, flags=re.DOTALL)
     return html.unescape(re.sub(r"<[^>]*>", " ", page))
 
 
 def rows_of(page: str, section: str) -> list[list[str]]:
-    """The rows of a section's table."""
     found = re.search(rf'<section id="{section}">(.*?)</section>', page, re.DOTALL)
     rows = re.findall(r"<tr[^>]*>(.*?)</tr>", "" if found is None else found[1], re.DOTALL)
     cells = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL) for row in rows]
@@ -76,9 +74,7 @@ def report(distrun: Distrun) -> Callable[..., str]:
     return write
 
 
-def test_a_restart_is_told_with_its_cause_and_cost(
-    distrun: Distrun, report: Callable[..., str]
-) -> None:
+def test_a_restart_has_its_cause_and_cost(distrun: Distrun, report: Callable[..., str]) -> None:
     program = {"command": ["sh", "-c", python(STEPS)], "env": {"MY_TOKEN": SECRET}}
     spec = distrun.write_spec("", restart={"max": 2, "backoff": "100ms"}, program=program)
     distrun.checked("launch", spec)
@@ -111,9 +107,7 @@ def test_a_restart_is_told_with_its_cause_and_cost(
     assert "\n  earlier       worker:1 " in distrun.asked("status")
 
 
-def test_the_page_goes_where_it_is_asked_to_whatever_the_record_is(
-    distrun: Distrun, report: Callable[..., str]
-) -> None:
+def test_the_page_goes_where_it_is_asked_to(distrun: Distrun, report: Callable[..., str]) -> None:
     assert distrun.launch("echo hello", workers=3).returncode == 0
     (folder,) = (distrun.home / "jobs").iterdir()
     assert distrun("report").returncode == 0
@@ -149,9 +143,7 @@ def jobs(distrun: Distrun) -> list[str]:
     return ["long-aaaaaa", "failed", distrun.detached("exec sleep 600", workers=1)]
 
 
-def test_jobs_of_all_kinds_are_shown_side_by_side(
-    distrun: Distrun, jobs: list[str], terminal: OpenTerminal
-) -> None:
+def test_all_jobs_are_compared(distrun: Distrun, jobs: list[str], terminal: OpenTerminal) -> None:
     page = distrun.cwd / "page.html"
     done = distrun.checked("compare", *jobs, "--json", "-o", page)
     reader = Reader(PAGE.read_text())
@@ -234,7 +226,6 @@ class Page:
         return self.ask(action, "POST", Origin=f"http://127.0.0.1:{self.port}")
 
     def end(self) -> str:
-        """End it with Ctrl-C; returns what it has printed on stderr."""
         self.process.send_signal(signal.SIGINT)
         _, told = self.process.communicate(timeout=30)
         assert self.process.returncode == 0

@@ -4,20 +4,16 @@ Programs that need TensorFlow are in tests/e2e/test_reported_cases.py; what libr
 fail is in tests/unit/test_verdict_words.py.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from distrun.agent.linux import child_deaths
-
-if TYPE_CHECKING:
-    from harness.command import Distrun
+from harness.command import Distrun
 
 RUN = ["run", "-n", "2"]
 SPEC = "strategy: multi_worker_mirrored\ncluster: {{worker: 2}}\nprogram: {}\n"

@@ -25,7 +25,6 @@ def states(job: dict[str, Any]) -> set[str]:
 
 
 def launch_that_waits(distrun: Distrun) -> subprocess.Popen[str]:
-    """Start a launch. Returns once all its tasks wait to start again."""
     waiting = {"max": 1, "backoff": "1h", "backoff_max": "1h"}
     spec = distrun.write_spec("exit 1", restart=waiting)
     launch = distrun.start("launch", spec, stdout=-3, stderr=subprocess.PIPE, text=True)

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 from distrun.job.folder import JobStore
 from harness.command import Distrun, recorded_events, write_program
 from harness.disks import fill
-from harness.processes import alive, survivors
+from harness.processes import alive, captured, survivors
 from harness.waiting import wait_until
 
 # A second attempt beside the first one could not lock the file.
@@ -123,6 +122,7 @@ def test_what_failed_before_a_restart_is_not_why_it_is_lost(distrun: Distrun) ->
     fails_once = "case $DISTRUN_TASK.$DISTRUN_ATTEMPT in worker:1.0) exit 3;; esac; exec sleep 600"
     job = distrun.detached(fails_once, restart={"max": 1, "backoff": "50ms"})
     wait_until(lambda: {each["attempt"] for each in distrun.status(job)["tasks"]} == {1})
+    wait_until(lambda: distrun.status(job)["state"] == "running")
     before = distrun.asked("status", job)
     kill_supervisor(distrun, job)
     for shown in (before, distrun.asked("status", job)):
@@ -255,15 +255,10 @@ def test_at_boot_all_lost_jobs_are_taken_up_and_no_other(distrun: Distrun) -> No
     repair(distrun)
     # As systemd does it: hardly anything is in the environment.
     env = {name: os.environ[name] for name in ("DISTRUN_HOME", "PYTHONPATH")}
-    done = subprocess.run(
+    done = captured(
         systemd_command(distrun.cwd),
         env={"HOME": str(distrun.cwd), "PATH": "/usr/bin:/bin", **env},
         cwd="/",
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
     )
     assert (done.returncode, done.stdout.split()) == (69, [lost])
     assert bad in done.stderr

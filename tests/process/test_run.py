@@ -53,13 +53,11 @@ def read(text: str) -> Spec:
 
 
 def recorded(distrun: Distrun) -> str:
-    """The newest job's spec, without its first line: that is the command."""
     text = (Path(distrun.status()["folder"]) / "spec.yaml").read_text()
     return text.partition("\n")[2]
 
 
 def cluster_of(text: str) -> tuple[str, str]:
-    """The strategy and the cluster that `run` has chosen, as its YAML file has them."""
     strategy = not_none(re.search(r"^strategy: (\w+)$", text, re.MULTILINE))[1]
     cluster = re.search(r"^cluster:\n((?:  .*\n)+)", text, re.MULTILINE)
     return strategy, "" if cluster is None else " ".join(cluster[1].split())

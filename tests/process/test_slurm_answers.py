@@ -23,8 +23,6 @@ slurm: {partition: gpu, requeue: true, options: {comment: 'a "b" \\c', hold: tru
 
 
 class FakeSlurm:
-    """Programs in the place of Slurm's."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir()
@@ -84,9 +82,7 @@ def test_what_ended_a_job_before_it_wrote_anything_is_told(
     assert state(distrun, job_id) == left
 
 
-def test_a_job_that_slurm_has_forgotten_is_lost(
-    slurm: FakeSlurm, distrun: Distrun, job_id: str
-) -> None:
+def test_a_job_slurm_has_forgotten_is_lost(slurm: FakeSlurm, distrun: Distrun, job_id: str) -> None:
     slurm.says("squeue", "exit 0")
     assert state(distrun, job_id) == "lost"
     waited = distrun("wait", job_id)
@@ -179,9 +175,7 @@ def run(script: bytes, **variables: str) -> subprocess.CompletedProcess[bytes]:
     )
 
 
-def test_any_name_of_a_folder_is_survived(
-    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_name_of_a_folder_works(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of the names is that of a folder above the job's, and above DISTRUN_HOME."""
     folder, home = distrun.cwd / FOLDER, distrun.cwd / f"home {FOLDER}"
     folder.mkdir(parents=True)
@@ -200,9 +194,7 @@ def test_any_name_of_a_folder_is_survived(
     assert not list(distrun.cwd.rglob("owned"))
 
 
-def test_it_imports_nothing_from_the_folder_of_the_job(
-    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_imports_nothing_of_the_job(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
     (distrun.cwd / "job.yaml").write_text(ONE_WORKER)
     script = written(distrun)
     for module in ("click", "distrun", "sitecustomize", "linecache"):

@@ -20,9 +20,7 @@ from harness.values import not_none
 from harness.waiting import wait_until
 
 
-def test_the_task_that_hangs_is_found_in_one_command(
-    distrun: Distrun, terminal: OpenTerminal
-) -> None:
+def test_a_hanging_task_is_found_in_one_command(distrun: Distrun, terminal: OpenTerminal) -> None:
     hanging = distrun.detached(hanging_script(distrun.cwd), workers=3)
     wait_until(lambda: distrun.asked("logs", hanging).count("hangs") == 3)
     shown = distrun("stacks").stdout.splitlines()
@@ -65,14 +63,7 @@ def test_no_process_stays_suspended_by_a_py_spy_that_takes_too_long(tmp_path: Pa
         os.close(program)
 
 
-def test_what_is_no_python_program_is_told(distrun: Distrun) -> None:
-    distrun.detached("sleep 100", workers=1)
-    shown = distrun("stacks")
-    assert shown.stdout.strip() == "worker:0: it is not a Python program"
-    assert distrun("kill").returncode == 0
-
-
-def test_a_stall_starts_the_job_again_then_ends_it_and_names_the_task_that_stood_elsewhere(
+def test_a_stall_restarts_the_job_then_ends_it_and_names_the_task(
     distrun: Distrun,
 ) -> None:
     keys = {"restart": {"max": 1, "backoff": "50ms"}, "timeouts": {"stall": "3s", "grace": "1s"}}
@@ -102,9 +93,7 @@ while True:
 """
 
 
-def test_the_task_that_the_others_wait_for_is_named_with_its_line(
-    distrun: Distrun, tmp_path: Path
-) -> None:
+def test_the_task_waited_for_is_named_with_its_line(distrun: Distrun, tmp_path: Path) -> None:
     distrun.detached(training_program(tmp_path, TRAIN), workers=2)
     wait_until(lambda: distrun.asked("logs").count("trains") == 2, timeout=60)
     file = tmp_path / "job.json"
@@ -165,12 +154,11 @@ def test_the_task_that_the_others_wait_for_is_named_with_its_line(
     assert distrun("profile").returncode == 2
 
 
-def test_what_has_no_python_or_does_not_run_is_not_profiled(
-    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_profiled(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUST_BACKTRACE", "1")
     distrun.detached('[ "$DISTRUN_TASK" = worker:1 ] || exec sleep 1000', workers=2)
     wait_until(lambda: distrun.status()["tasks"][1]["state"] == "succeeded")
+    assert distrun("stacks").stdout.strip() == "worker:0: it is not a Python program"
     assert "worker:0: it is not a Python program" in distrun("profile", "--seconds", "1").stdout
     for command in ("stacks", "profile"):
         done = distrun(command, "-t", "worker:1")

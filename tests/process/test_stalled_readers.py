@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from harness.command import Distrun
-from harness.processes import survivors
+from harness.processes import captured, survivors
 from harness.values import not_none
 from harness.waiting import wait_until
 
@@ -90,7 +90,6 @@ def read_all(reading: int, process: subprocess.Popen[Any]) -> bytes:
 
 
 def unread(reading: int) -> int:
-    """The bytes that are in a pipe."""
     found = fcntl.ioctl(reading, termios.FIONREAD, struct.pack("i", 0))
     return int.from_bytes(found, sys.byteorder)
 
@@ -128,9 +127,7 @@ def test_a_signal_ends_a_launch_whose_terminal_stalls(distrun: Distrun, start: S
     os.close(reading)
 
 
-def test_messages_are_printed_while_the_output_stalls_and_the_second_signal_kills_at_once(
-    distrun: Distrun, start: Start, pipe: Reader
-) -> None:
+def test_messages_while_the_output_stalls(distrun: Distrun, start: Start, pipe: Reader) -> None:
     spec = distrun.write_spec(STUBBORN, timeouts={"grace": "1h"})
     launch = start(pipe, "launch", spec, stderr=subprocess.PIPE, text=True)
     messages = not_none(launch.stderr)
@@ -147,9 +144,7 @@ def test_messages_are_printed_while_the_output_stalls_and_the_second_signal_kill
     assert f"distrun: {unread} {job_id}\n" in told
 
 
-def test_a_reader_that_reads_on_gets_everything(
-    distrun: Distrun, start: Start, pipe: Reader
-) -> None:
+def test_a_reader_that_reads_on_gets_all(distrun: Distrun, start: Start, pipe: Reader) -> None:
     """Nothing is lost or doubled, and the launch holds only a part of it in memory."""
     lines = 100_000  # of 100 bytes
     spec = distrun.write_spec(f"seq -f '{'line ' * 20}%.0f' {lines}", workers=2)
@@ -168,9 +163,7 @@ def test_a_reader_that_reads_on_gets_everything(
     assert len(shown) == 2 * lines
 
 
-def test_a_signal_after_the_end_of_the_job_leaves_its_result(
-    distrun: Distrun, start: Start, pipe: Reader
-) -> None:
+def test_a_signal_after_the_end_is_too_late(distrun: Distrun, start: Start, pipe: Reader) -> None:
     """Until then the launch waits for the reader, as `cat` would."""
     spec = distrun.write_spec("seq 300000; exit 3", workers=1)
     launch = start(pipe, "launch", spec, stderr=subprocess.PIPE, text=True)
@@ -185,9 +178,7 @@ def test_a_signal_after_the_end_of_the_job_leaves_its_result(
     assert any("the last lines are not shown" in line for line in told)
 
 
-def test_the_output_is_shown_while_messages_stall(
-    distrun: Distrun, start: Start, pipe: Reader
-) -> None:
+def test_output_is_shown_while_messages_stall(distrun: Distrun, start: Start, pipe: Reader) -> None:
     filled = fill(pipe[1])
     spec = distrun.write_spec("echo text; until test -e go; do sleep 0.02; done; exit 3", workers=1)
     launch = start(pipe, "launch", spec, streams=("stderr",), stdout=subprocess.PIPE, text=True)
@@ -222,9 +213,7 @@ def test_a_signal_ends_the_other_commands(start: Start, distrun: Distrun) -> Non
         os.close(ends[0])
 
 
-def test_a_stream_that_another_program_made_non_blocking_loses_nothing(
-    start: Start, distrun: Distrun
-) -> None:
+def test_a_stream_that_is_non_blocking_loses_nothing(start: Start, distrun: Distrun) -> None:
     distrun.launch("seq 100000", workers=1)
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -243,7 +232,6 @@ PRINTING = ("--help", "logs")
 
 @pytest.fixture
 def failed(distrun: Distrun) -> Distrun:
-    """A job that has failed with exit code 3."""
     assert distrun.launch("echo hello; exit 3", workers=1).returncode == 3
     return distrun
 
@@ -251,10 +239,7 @@ def failed(distrun: Distrun) -> Distrun:
 def run(distrun: Distrun, command: str, redirections: str) -> tuple[int, str, str]:
     """The exit code, and what was printed to those of stdout and stderr that are not redirected."""
     line = f"{shlex.join(distrun.argv)} {command} {redirections}"
-    done = subprocess.run(
-        ["sh", "-c", line], cwd=distrun.cwd, capture_output=True, text=True, timeout=120,
-        check=False, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    done = captured(["sh", "-c", line], cwd=distrun.cwd)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -88,9 +88,7 @@ def test_a_home_in_a_sticky_folder_and_behind_own_links_is_used(
     assert len(os.listdir(public_folder / "disk" / "a" / "home" / "jobs")) == 1
 
 
-def test_folders_above_the_users_home_are_the_administrators(
-    monkeypatch: pytest.MonkeyPatch, public_folder: Path
-) -> None:
+def test_folders_above_a_users_home(monkeypatch: pytest.MonkeyPatch, public_folder: Path) -> None:
     """And one in it may be writable for the user's own group."""
     home, group = public_folder / "user", ("user", "x", os.getegid())
     home.mkdir(mode=0o755)
@@ -119,9 +117,7 @@ def test_a_supervisor_creates_no_job_in_a_folder_that_others_can_change(tmp_path
     assert os.listdir(store.jobs) == []
 
 
-def test_a_supervisor_writes_to_its_folder_whatever_takes_the_folders_place(
-    public_folder: Path, tmp_path: Path
-) -> None:
+def test_a_supervisor_writes_to_its_folder_only(public_folder: Path, tmp_path: Path) -> None:
     """A stranger replaces a folder by one with a symbolic link in it."""
     strangers.give(public_folder)
     secret, top = tmp_path / "secret", public_folder / "taken"

@@ -86,9 +86,7 @@ def hanging(distrun: Distrun) -> list[int]:
     return [each for each in pids if alive(each)]
 
 
-def test_its_tasks_are_looked_at_and_attach_shows_them_to_their_end(
-    distrun: Distrun, job: str, terminal: OpenTerminal
-) -> None:
+def test_its_stacks_and_attach(distrun: Distrun, job: str, terminal: OpenTerminal) -> None:
     stacks = json.loads(distrun.checked("stacks", "--json").stdout)
     assert stacks["hosts_without_answer"] == {}
     assert {each["task"] for each in stacks["processes"]} == {"worker:0", "worker:1"}

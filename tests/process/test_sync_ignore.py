@@ -45,14 +45,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def git(top: Path, *words: str) -> bytes:
-    """Run git as if nobody had configured anything."""
     env = {"PATH": os.environ["PATH"], "HOME": str(top), "GIT_CONFIG_NOSYSTEM": "1"}
     return subprocess.run(["git", *words], cwd=top, env=env, check=True, capture_output=True).stdout
-
-
-def kept_by_git(top: Path) -> set[bytes]:
-    listed = git(top, "ls-files", "-z", "--others", "--exclude-per-directory=.gitignore")
-    return set(listed.split(b"\0")) - {b""}
 
 
 def select(top: Path) -> FileSelection:
@@ -73,7 +67,8 @@ def test_each_pattern_means_what_it_means_to_git(repository: Path) -> None:
     """Without git, where it has neither a backslash nor a class of characters."""
     for pattern in PATTERNS:
         (repository / ".gitignore").write_bytes(pattern.encode())
-        kept = kept_by_git(repository)
+        listed = git(repository, "ls-files", "-z", "-o", "--exclude-per-directory=.gitignore")
+        kept = set(listed.split(b"\0")) - {b""}
         assert sent(repository) == kept, pattern
         is_simple = "\\" not in pattern and "[:" not in pattern
         assert not is_simple or sent_without_git(repository) == kept, pattern
@@ -128,9 +123,7 @@ GITS = {
 
 
 @pytest.mark.parametrize("name", GITS)
-def test_without_an_answer_of_git_the_patterns_decide_and_it_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_without_answers_of_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     text, why = GITS[name]
     monkeypatch.setattr(gitignore, "_GIT_SECONDS", 0.5)
     programs, top = tmp_path / "bin", tmp_path / "top"

@@ -33,13 +33,11 @@ def tensorboards(supervisor: int) -> list[psutil.Process]:
 
 
 def address_of(distrun: Distrun) -> str:
-    """The address of the job's TensorBoard, or ''."""
     done = distrun("status", "--json")
     return (json.loads(done.stdout)["job"]["tensorboard"] or "") if done.returncode == 0 else ""
 
 
 def with_hook(distrun: Distrun, code: str) -> dict[str, str]:
-    """The environment in which each Python runs this code first."""
     folder = distrun.cwd / "hook"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(code)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.command import Distrun
-from harness.processes import survivors
+from harness.processes import captured, survivors
 from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
 
@@ -23,9 +23,7 @@ CLEANS_UP = (
 )
 
 
-def test_ctrl_c_reaches_launch_alone_and_ends_gracefully(
-    distrun: Distrun, terminal: OpenTerminal, tmp_path: Path
-) -> None:
+def test_ctrl_c_ends_gracefully(distrun: Distrun, terminal: OpenTerminal, tmp_path: Path) -> None:
     window = terminal("launch", distrun.write_spec(CLEANS_UP, timeouts={"grace": "1h"}))
     wait_until(lambda: window.read().count("ready") == 2, timeout=30)
     window.type(CTRL_C)
@@ -47,9 +45,7 @@ def test_closing_the_window_ends_a_foreground_job(distrun: Distrun, terminal: Op
 
 
 @pytest.mark.parametrize("files", ["jobs", "jobs/*/plan.json"])
-def test_ctrl_c_while_it_starts_is_not_lost(
-    terminal: OpenTerminal, distrun: Distrun, files: str
-) -> None:
+def test_ctrl_c_at_the_start_is_kept(terminal: OpenTerminal, distrun: Distrun, files: str) -> None:
     window = terminal("launch", distrun.write_spec("exec sleep 600"))
     wait_until(lambda: list(distrun.home.glob(files)), timeout=30, what=f"{files} is there")
     window.type(CTRL_C)
@@ -88,9 +84,7 @@ def job(distrun: Distrun, tmp_path: Path) -> Iterator[str]:
     distrun("kill", job_id)
 
 
-def test_it_shows_what_was_printed_what_follows_and_the_result(
-    distrun: Distrun, terminal: OpenTerminal, tmp_path: Path
-) -> None:
+def test_attach_shows_all_output(distrun: Distrun, terminal: OpenTerminal, tmp_path: Path) -> None:
     job = distrun.detached(until(tmp_path / "go", "exit 3"))
     windows = [terminal("attach", *args) for args in ([], [job, "-t", "worker:1"])]
     for window in windows:
@@ -109,9 +103,7 @@ def test_it_shows_what_was_printed_what_follows_and_the_result(
         assert text.splitlines()[-1].startswith("distrun: exit code 3, worker:")
 
 
-def test_ctrl_c_asks_and_only_s_ends_the_job(
-    distrun: Distrun, job: str, terminal: OpenTerminal
-) -> None:
+def test_ctrl_c_asks_and_s_ends_the_job(distrun: Distrun, job: str, terminal: OpenTerminal) -> None:
     for key, code, goes_on in (("d", 0, True), ("s", 137, False)):
         window = terminal("attach", job, columns=100)
         window.shows("begun worker:0", "begun worker:1", "2/2 tasks up")
@@ -125,9 +117,7 @@ def test_ctrl_c_asks_and_only_s_ends_the_job(
     assert "distrun attach" in window.seen.splitlines()[-1]
 
 
-def test_without_a_name_the_running_job_comes_before_a_newer_ended_one(
-    distrun: Distrun, job: str, tmp_path: Path
-) -> None:
+def test_without_a_name_a_running_job_is_meant(distrun: Distrun, job: str, tmp_path: Path) -> None:
     distrun.launch("exit 0", workers=1, name="newer")
     assert distrun.status()["job_id"] == job
     assert "begun worker:0" in distrun.asked("logs")
@@ -174,10 +164,7 @@ except signals.ENDED as error:
 
 def test_it_is_raised_again() -> None:
     for name, number, speed in (("SIGTERM", 15, "at once"), ("SIGINT", 2, "slowly")):
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, name, speed],
-            capture_output=True, text=True, timeout=50, check=False,
-        )  # fmt: skip
+        done = captured([sys.executable, "-c", PROGRAM, name, speed])
         assert (done.stdout, done.stderr) == (f"ended by {number}\n", "")
 
 
@@ -201,8 +188,5 @@ for number in ENDING_SIGNALS:
 
 def test_a_process_that_is_being_started_is_known_before_a_signal_ends_the_command() -> None:
     """Else it would be left: the thread that writes the output would get the signal."""
-    done = subprocess.run(
-        [sys.executable, "-c", WHILE_STARTING],
-        capture_output=True, text=True, timeout=50, check=False,
-    )  # fmt: skip
+    done = captured([sys.executable, "-c", WHILE_STARTING])
     assert (done.stdout, done.stderr) == (3 * "started\nended\n", "")

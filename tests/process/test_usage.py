@@ -48,7 +48,6 @@ esac
 
 
 def samples(distrun: Distrun) -> list[dict[str, Any]]:
-    """The samples of worker:0 of the only job."""
     files = distrun.home.glob("jobs/*/history/worker-0.jsonl")
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
@@ -116,9 +115,7 @@ def test_gpus_are_sampled_by_nvidia_smi(distrun: Distrun, monkeypatch: pytest.Mo
     assert distrun("wait").returncode == 0
 
 
-def test_memory_of_gpus_that_nvidia_smi_does_not_tell_is_unknown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_untold_memory_of_gpus_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "nvidia-smi"
     write_program(program, f"#!/bin/sh\necho '{os.getpid()}, GPU-b, [N/A]'")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
@@ -153,9 +150,7 @@ def launch(distrun: Distrun, name: str, then: str) -> str:
     return distrun.detached("", workers=1, name=name, program=program)
 
 
-def test_which_jobs_are_listed_with_a_cause_in_a_word_and_the_last_metric(
-    distrun: Distrun, terminal: OpenTerminal
-) -> None:
+def test_jobs_are_listed_with_cause_and_metric(distrun: Distrun, terminal: OpenTerminal) -> None:
     good = launch(distrun, "good", "pass")
     bad = launch(distrun, "bad", "import no_such_module")
     distrun("wait", good, bad)
@@ -205,9 +200,7 @@ STEPS = (
 )
 
 
-def test_status_and_ps_say_how_far_it_is_and_which_task_is_behind(
-    distrun: Distrun, tmp_path: Path
-) -> None:
+def test_status_and_ps_tell_progress_and_who_is_behind(distrun: Distrun, tmp_path: Path) -> None:
     script = STEPS.format(go=tmp_path / "go")
     job = distrun.detached(script, workers=3)
     wait_until(lambda: (distrun.status()["behind"] or "").startswith("worker:1"))
@@ -234,9 +227,7 @@ def test_status_and_ps_say_how_far_it_is_and_which_task_is_behind(
 PAGE = Path(__file__).parents[2] / "docs" / "progress.md"
 
 
-def test_the_function_of_the_page_reports_and_does_nothing_elsewhere(
-    distrun: Distrun, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_function_of_the_page(distrun: Distrun, capfd: pytest.CaptureFixture[str]) -> None:
     (code,) = re.findall(
         "<!-- run by: tests/process/test_usage.py -->\n```python\n(.*?)```",
         PAGE.read_text(),
@@ -333,9 +324,7 @@ tqdm(100, "\\n")
     assert max(map(len, live)) <= 119
 
 
-def test_what_a_task_reports_wins_and_all_of_it_is_shown_and_recorded(
-    script: Callable[..., Path], distrun: Distrun
-) -> None:
+def test_what_a_task_reports_wins(script: Callable[..., Path], distrun: Distrun) -> None:
     body = """
 tqdm(24)
 wait_for("metric")

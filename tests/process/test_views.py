@@ -17,10 +17,6 @@ LIVE = re.compile("\x1b\\[1m[^\n\x1b]*\x1b\\[0m\r|\r\x1b\\[[JK]")
 LONG = "a job with a name that is rather longer than any that one would give it by hand"
 
 
-def columns_of(line: str) -> list[str]:
-    return re.split(r"  +", line.strip())
-
-
 def test_status_shows_progress_and_fits_80_columns(
     distrun: Distrun, reporting: Callable[..., Path], terminal: OpenTerminal
 ) -> None:
@@ -35,7 +31,7 @@ def test_status_shows_progress_and_fits_80_columns(
         assert "epoch 1/1 step 120 loss 0.1235 1,800/s" in lines[2]
     assert "CPU" in windows[80].text()
     assert "\x1b[38;5;28mrunning" in windows[80].seen
-    titles = columns_of(windows[160].text().splitlines()[1])
+    titles = windows[160].text().splitlines()[1].split()
     assert " ".join(titles) == "TASK STATE HOST PID ATTEMPT CPU MEM TIME SEEN PROGRESS"
     (distrun.cwd / "go").touch()
     assert distrun("wait").returncode == 0
@@ -113,9 +109,7 @@ def test_a_pipe_is_never_coloured_and_its_end_shows_no_traceback(distrun: Distru
         assert (done.returncode, done.stderr) == (141, ""), args
 
 
-def test_a_dumb_terminal_gets_no_colour_and_no_cursor_movement(
-    terminal: OpenTerminal, distrun: Distrun
-) -> None:
+def test_a_dumb_terminal_gets_no_escapes(terminal: OpenTerminal, distrun: Distrun) -> None:
     terms = itertools.cycle(["dumb", "unknown", ""])
     script = "printf '\\033[31mred\\033[0m text\\n'; until test -e go; do sleep 0.1; done; exit 3"
     spec = distrun.write_spec(script, workers=1)
@@ -228,9 +222,7 @@ def test_equal_lines_are_shown_once_on_a_terminal(terminal: OpenTerminal, distru
     assert (piped.count("| same 5\n"), "tasks)" in piped) == (2, False)
 
 
-def test_it_is_on_stderr_while_the_output_goes_elsewhere(
-    distrun: Distrun, reporting: Callable[..., Path]
-) -> None:
+def test_it_is_on_stderr_beside_output(distrun: Distrun, reporting: Callable[..., Path]) -> None:
     launch = shlex.join([*distrun.argv, "launch", str(reporting("STEP=20 STEPS=40"))])
     window = Terminal(["sh", "-c", f"exec {launch} >output"], str(distrun.cwd), 80, 24)
     wait_until(lambda: "2/2 tasks up  step 20/40 50%" in window.text())

@@ -33,9 +33,7 @@ def leaves(window: Terminal, code: int) -> None:
     assert "Traceback" not in window.seen
 
 
-def test_tasks_the_log_and_the_stacks_of_the_chosen_one(
-    distrun: Distrun, terminal: OpenTerminal
-) -> None:
+def test_tasks_log_and_stacks_of_the_chosen_one(distrun: Distrun, terminal: OpenTerminal) -> None:
     (distrun.cwd / "held.py").write_text(HELD)
     job = distrun.detached(f"exec {sys.executable} held.py", workers=6)
     window = terminal("watch", job, columns=60, rows=14)

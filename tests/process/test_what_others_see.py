@@ -18,6 +18,7 @@ from distrun.agent.linux import exposure
 from distrun.spec.model import TensorBoardSpec
 from distrun.supervisor import tensorboard
 from harness.command import Distrun, write_program
+from harness.processes import captured
 from harness.strangers import Stranger
 from harness.waiting import wait_until
 
@@ -70,22 +71,17 @@ def test_tensorboard_imports_nothing_from_the_workdir(tmp_path: Path) -> None:
     (package / "__init__.py").touch()
     (package / "main.py").write_text("import csv, html, json, sys\nprint(json.dumps(sys.argv))\n")
     order = tensorboard.start_order(TensorBoardSpec(logdir="logs"), 6006, "", "job")
-    done = subprocess.run(
+    done = captured(
         order.argv,
         cwd=tmp_path / "work",
         env={**os.environ, **order.env, "PYTHONPATH": str(package.parent)},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert not ran.exists(), ran.read_text()
     options = ["--logdir", "logs", "--host", "127.0.0.1", "--port", "6006"]
     assert json.loads(done.stdout) == [str(package / "main.py"), *options], done.stderr
 
 
-def test_an_agents_folder_is_private_whatever_the_umask_and_stays_while_it_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agents_folder_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     before = os.umask(0)
     try:
@@ -121,9 +117,7 @@ def command_lines() -> bytes:
     return b"\n".join(found)
 
 
-def test_a_passed_value_is_in_no_file_and_no_output(
-    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_passed_value_is_shown_nowhere(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANARY_VALUE", CANARY)
     got = distrun.cwd / "got"
     program = {
@@ -150,7 +144,6 @@ FAILED = 69
 
 @pytest.fixture(scope="module")
 def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return an interpreter with only the standard library."""
     folder = tmp_path_factory.mktemp("bare")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     return str(folder / "bin" / "python")
@@ -220,9 +213,7 @@ def test_doctor_tells_of_other_users_where_the_strategy_has_servers(distrun: Dis
     assert "security" not in alone.stdout, "one process has no server"
 
 
-def test_a_listed_host_is_checked_though_it_gets_no_task(
-    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hosts_without_tasks_are_checked(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RES_OPTIONS", "timeout:2 attempts:1")
     hosts = ["localhost", "no-such-host.invalid"]
     spec = distrun.write_spec("true", workers=1, hosts=hosts, placement="pack")

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.processes import captured
+
 ROOT = Path(__file__).resolve().parents[2]
 
 SPEC = """\
@@ -28,16 +30,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command outside of this environment. `code`: the exit code that it must have."""
     kept = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "VIRTUAL_ENV"}}
-    done = subprocess.run(
-        words,
-        cwd=cwd,
-        env={**kept, **environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    done = captured(words, cwd=cwd, env={**kept, **environment}, timeout=240)
     assert code in (None, done.returncode), f"{words}\n{done.stdout}\n{done.stderr}"
     return done
 
@@ -52,7 +45,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install the wheel in a new environment, as `pip install .` does: without TensorFlow."""
     folder = tmp_path_factory.mktemp("fresh")
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
     python = folder / "bin" / "python"
@@ -81,9 +73,7 @@ def test_the_wheel_has_the_jobs_and_the_templates(wheel: Path) -> None:
 
 @pytest.mark.network
 @pytest.mark.timeout(400)
-def test_the_installed_command_needs_no_checkout(
-    installed: Path, distrun_home: Path, tmp_path: Path
-) -> None:
+def test_the_wheel_needs_no_checkout(installed: Path, distrun_home: Path, tmp_path: Path) -> None:
     tmp_path.joinpath("trivial.yaml").write_text(SPEC)
     tmp_path.joinpath("trivial.py").write_text(SCRIPT)
     shown = run(installed, "launch", "trivial.yaml", cwd=tmp_path).stdout.splitlines()

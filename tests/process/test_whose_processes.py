@@ -129,9 +129,7 @@ def test_the_processes_of_the_job_are_found(limit: str, start: Start, tmp_path: 
 
 
 @pytest.mark.parametrize("limit", ["", LOW])
-def test_a_copied_environment_makes_no_process_the_jobs(
-    limit: str, start: Start, tmp_path: Path
-) -> None:
+def test_a_copied_environment_makes_none_the_jobs(limit: str, start: Start, tmp_path: Path) -> None:
     scripts = FOREIGN if limit else {**FOREIGN, **COPIED}
     for number, script in enumerate(scripts.values()):
         start(script, limit=limit, name=f"it-{number}")
@@ -152,9 +150,7 @@ os.rename("pids-tmp", "pids")
 """
 
 
-def test_neither_the_caller_nor_what_it_runs_below_is_the_jobs(
-    start: Start, tmp_path: Path
-) -> None:
+def test_neither_the_caller_nor_its_parents_are_the_jobs(start: Start, tmp_path: Path) -> None:
     """As `distrun kill` in a shell of a tmux server that a task has started."""
     (tmp_path / "find.py").write_text(FIND)
     start(
@@ -171,9 +167,7 @@ def test_neither_the_caller_nor_what_it_runs_below_is_the_jobs(
     assert daemon in pids
 
 
-def test_a_tasks_first_process_is_known_by_its_id_and_its_start(
-    start: Start, tmp_path: Path
-) -> None:
+def test_a_tasks_first_process_is_known_by_id_and_start(start: Start, tmp_path: Path) -> None:
     """Its environment tells nothing; and its id may have been another process's."""
     start("echo $$ >pid-it; exec env -i sleep 600")
     pid = pid_in(tmp_path, "it")
@@ -215,7 +209,7 @@ ctypes.CDLL(None).pthread_exit(None)
 """Its first thread is a zombie, which /proc shows as the process's state."""
 
 
-def test_the_tasks_of_a_lost_job_are_found_without_an_environment_and_a_first_thread(
+def test_lost_tasks_are_found_without_environment_or_first_thread(
     distrun: Distrun,
 ) -> None:
     up = distrun.cwd / "up"
@@ -234,7 +228,7 @@ def test_the_tasks_of_a_lost_job_are_found_without_an_environment_and_a_first_th
     assert distrun("clean", "--all").stdout.split() == [job]
 
 
-def test_a_daemon_of_a_lost_job_that_hides_is_found_when_all_else_has_been_killed(
+def test_a_hidden_daemon_of_a_lost_job_is_found_when_all_else_is_dead(
     distrun: Distrun,
 ) -> None:
     """Its session and its environment are its own, and its parents are dead."""
@@ -284,9 +278,7 @@ IGNORES = 'trap "" TERM; echo >>up; while :; do sleep 0.1; done'
 
 
 @pytest.mark.parametrize("with_agent", [False, True])
-def test_kill_ends_what_a_supervisor_leaves_that_dies_meanwhile(
-    with_agent: bool, distrun: Distrun
-) -> None:
+def test_kill_ends_what_a_dying_supervisor_leaves(with_agent: bool, distrun: Distrun) -> None:
     job = distrun.detached(IGNORES, workers=1)
     wait_until((distrun.cwd / "up").exists)
     names = ("supervisor", *(("guard", "agent") if with_agent else ()))
@@ -342,7 +334,7 @@ def answer_to(distrun: Distrun, job: str, request: dict[str, Any]) -> dict[str, 
         return dict(json.loads(answer.read()[LENGTH.size :]))
 
 
-def test_a_request_that_a_supervisor_does_not_understand_is_answered_and_shown(
+def test_a_request_that_is_not_understood_is_answered_and_shown(
     distrun: Distrun,
 ) -> None:
     """Other jobs are ended all the same, and the worst exit code counts."""
@@ -382,9 +374,7 @@ def test_two_kills_at_once_of_a_lost_job(distrun: Distrun) -> None:
 
 
 @pytest.mark.parametrize(("kept", "has_hosts"), [(20, False), (0, True)])
-def test_what_a_damaged_record_does_not_tell_is_not_taken_for_ended(
-    kept: int, has_hosts: bool, distrun: Distrun
-) -> None:
+def test_what_is_not_recorded_may_still_run(kept: int, has_hosts: bool, distrun: Distrun) -> None:
     job = distrun.detached(IGNORES, workers=1)
     wait_until((distrun.cwd / "up").exists)
     task = distrun.lose(job)

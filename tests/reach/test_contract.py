@@ -4,20 +4,16 @@ Of one way only: tests/process, tests/ssh, tests/slurm and tests/kubernetes. Lea
 and late logs: tests/world, in simulated time.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import signal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.command import recorded_events
 from harness.processes import alive
+from harness.reaches import Reach
 from harness.waiting import wait_until
-
-if TYPE_CHECKING:
-    from harness.reaches import Reach
 
 MANY = 10_000
 """Lines of twice the bytes that are read of a host at a time."""
@@ -155,7 +151,7 @@ def test_a_running_job_is_shown_and_what_its_tasks_write_comes_back(reach: Reach
     assert reach.fetched_later in reach.distrun("fetch", "job", "out", "-o", "later").stderr
 
 
-def test_a_carrier_that_dies_costs_no_line_or_the_host_and_kill_leaves_nothing(
+def test_a_dead_carrier_costs_no_line_or_the_host_and_kill_is_complete(
     reach: Reach,
 ) -> None:
     is_restored = reach.restores_links or not reach.carrier
@@ -181,7 +177,7 @@ def test_a_carrier_that_dies_costs_no_line_or_the_host_and_kill_leaves_nothing(
     reach.wait_for_processes(0)
 
 
-def test_a_group_starts_again_when_all_of_it_has_ended_and_an_agents_death_ends_it(
+def test_a_group_starts_again_as_a_whole_and_ends_with_its_agent(
     reach: Reach,
 ) -> None:
     script = (
@@ -208,7 +204,7 @@ def test_a_group_starts_again_when_all_of_it_has_ended_and_an_agents_death_ends_
     assert max(ends) <= min(starts)
 
 
-def test_a_job_whose_supervisor_dies_leaves_nothing_is_resumed_and_keeps_its_lines(
+def test_a_job_that_lost_its_supervisor_is_resumed_with_its_lines(
     reach: Reach,
 ) -> None:
     script = f"[ $DISTRUN_ATTEMPT = 1 ] && {{ echo again; exit; }}; {COUNTS}"

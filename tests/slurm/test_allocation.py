@@ -3,10 +3,10 @@
 import json
 import os
 import re
-import subprocess
 from pathlib import Path
 
 from harness.command import Distrun, recorded_events
+from harness.processes import captured
 from harness.requirements import need_tensorflow
 from harness.slurm import Cluster
 from harness.slurm_fixtures import InAllocation, WriteSlurmSpec
@@ -70,8 +70,6 @@ def test_outside_of_an_allocation_the_error_names_submit(
 
 
 def wait_for_starts(distrun: Distrun, count: int) -> None:
-    """Until so many attempts of tasks have started in all."""
-
     def are_started() -> bool:
         events = distrun("events", "--json").stdout
         return str(events).count('"TaskStarted"') >= count
@@ -126,15 +124,8 @@ def test_three_commands_lead_to_two_workers_on_two_nodes(slurm: Cluster, distrun
     folder = distrun.write_tool()
     (folder / "sitecustomize.py").write_text(STARTS)
     paths = {name: f"{folder}{os.pathsep}{os.environ[name]}" for name in ("PATH", "PYTHONPATH")}
-    done = subprocess.run(
-        ["bash", "-euc", found[1]],
-        cwd=distrun.cwd,
-        env={**os.environ, **paths},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
+    done = captured(
+        ["bash", "-euc", found[1]], cwd=distrun.cwd, env={**os.environ, **paths}, timeout=240
     )
     assert done.returncode == 0, done.stderr
     arguments = "--epochs 3 --dataset synthetic --epochs 1 --steps-per-epoch 20"

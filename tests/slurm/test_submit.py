@@ -11,7 +11,6 @@ from harness.waiting import SOON, wait_until
 
 
 def until(gate: Path) -> str:
-    """A script that prints its node and ends when the file is there."""
     return f"echo on $SLURMD_NODENAME; while [ ! -e {gate} ]; do sleep 0.1; done"
 
 
@@ -89,9 +88,7 @@ def test_a_job_that_begins_or_runs_is_killed_gracefully(
     wait_until(lambda: slurm.run("squeue", "-h", "-t", "PENDING,RUNNING") == "")
 
 
-def test_a_kept_script_can_be_given_to_sbatch(
-    slurm: Cluster, slurm_spec: WriteSlurmSpec, distrun: Distrun
-) -> None:
+def test_a_kept_script_works(slurm: Cluster, slurm_spec: WriteSlurmSpec, distrun: Distrun) -> None:
     spec = slurm_spec("echo argument $0", slurm={"time": "290s", "setup": ["export A=1"]})
     printed = distrun.checked("submit", spec, "--dry-run", "--", "a b")
     assert "#SBATCH --time=0-00:05:00" in printed.stdout
@@ -103,9 +100,7 @@ def test_a_kept_script_can_be_given_to_sbatch(
     assert "worker:1 | argument a b" in distrun.asked("logs")
 
 
-def test_what_can_be_known_is_refused_before_it_queues(
-    slurm: Cluster, slurm_spec: WriteSlurmSpec, distrun: Distrun
-) -> None:
+def test_refused_before_queue(slurm: Cluster, slurm_spec: WriteSlurmSpec, distrun: Distrun) -> None:
     def refusal(code: int, **keys: Any) -> str:
         return distrun.told(code, "submit", slurm_spec("true", **keys))
 

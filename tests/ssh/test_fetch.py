@@ -4,6 +4,7 @@ import json
 import os
 import re
 import resource
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,7 @@ sys.exit(3)
 """
 
 
-def test_what_tasks_wrote_comes_back_and_goes_on_and_results_by_themselves(
-    ssh: Ssh, distrun: Distrun
-) -> None:
+def test_what_tasks_wrote_and_results_come_back(ssh: Ssh, distrun: Distrun) -> None:
     """Names that lead elsewhere, patterns and differing files: tests/unit/test_fetch.py."""
     job = distrun.cwd / "job"
     job.mkdir()
@@ -145,15 +144,12 @@ def test_a_limited_log_is_limited_on_its_host_and_here(ssh: Ssh, distrun: Distru
     assert list(map(int, numbers)) == list(range(int(numbers[0]), 300_000))
 
 
-def no_large_files() -> None:
-    """What writes more than 1 MB to a file is refused it, as by a full disk."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
-
-
 def test_logs_that_cannot_be_copied_stay_on_their_host(ssh: Ssh, distrun: Distrun) -> None:
     (h1,) = ssh.hosts(1)
     spec = ssh.spec("head -c 4000000 /dev/zero | tr '\\0' x; echo", [h1])
-    launched = distrun.checked("launch", spec, preexec_fn=no_large_files)
+    most = (1_000_000, 1_000_000)  # bytes of a file: as if the disk were full
+    set_limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, most)
+    launched = distrun.checked("launch", spec, preexec_fn=set_limit)
     told = re.search(
         r"the logs of h1's tasks are not all here: the copy of worker-0.log cannot be written: "
         r"File too large; all of them are in (/\S+) on h1",
@@ -163,9 +159,7 @@ def test_logs_that_cannot_be_copied_stay_on_their_host(ssh: Ssh, distrun: Distru
     assert Path(told[1], "worker-0.log").stat().st_size == 4_000_001
 
 
-def test_secrets_travel_over_the_link_alone(
-    monkeypatch: pytest.MonkeyPatch, ssh: Ssh, distrun: Distrun
-) -> None:
+def test_secrets_use_the_link(monkeypatch: pytest.MonkeyPatch, ssh: Ssh, distrun: Distrun) -> None:
     (h1,) = ssh.hosts(1)
     secret = "geheim" + "0123456789" * 3
     monkeypatch.setenv("A_TOKEN", secret)

@@ -105,9 +105,7 @@ $4"
 """
 
 
-def test_only_a_copy_that_is_missing_or_not_what_it_was_is_sent_again(
-    ssh: Ssh, distrun: Distrun
-) -> None:
+def test_only_a_missing_or_changed_copy_is_sent_again(ssh: Ssh, distrun: Distrun) -> None:
     (host,) = ssh.hosts(1)
     spec, sent = ssh.spec("echo here", [host]), host.folder / "sent"
     host.provide("python3", COPYING.format(python=sys.executable, file=sent))
@@ -163,9 +161,7 @@ while True:
 """
 
 
-def test_a_slow_link_and_where_tasks_stand_are_told_with_what_tasks_send_each_other(
-    ssh: Ssh, distrun: Distrun
-) -> None:
+def test_a_slow_link_and_stacks_are_told_with_traffic(ssh: Ssh, distrun: Distrun) -> None:
     these = ssh.hosts(3)
     (distrun.cwd / "sums.py").write_text(SUMS)
     program = {"script": "sums.py", "python": sys.executable}

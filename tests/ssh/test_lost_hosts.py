@@ -19,14 +19,13 @@ from harness.changed_package import ChangedPackage
 from harness.command import Distrun, recorded_events
 from harness.host_fixtures import Ssh
 from harness.network import Host
-from harness.processes import alive
+from harness.processes import alive, captured
 from harness.waiting import wait_until
 
 SOON = {"max": 3, "backoff": "100ms"}
 
 
 def kill_at_once(pids: list[int]) -> None:
-    """Kill processes, one right after the other."""
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
 
@@ -61,9 +60,7 @@ def sleepers(ssh: Ssh, host: Host) -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize("killed", SUBSETS.values(), ids=SUBSETS)
-def test_no_attempt_starts_beside_what_a_killed_agent_has_left(
-    killed: tuple[int, ...], ssh: Ssh, distrun: Distrun
-) -> None:
+def test_no_two_attempts_live_at_once(killed: tuple[int, ...], ssh: Ssh, distrun: Distrun) -> None:
     h1, h2 = ssh.hosts(2)
     limits = {"link": "10s", "start": "60s"}
     script = LOCKED.format(folder=distrun.cwd)
@@ -95,19 +92,12 @@ exec $without sh -c 'trap "" TERM; while :; do sleep 0.1; done'
 
 def elsewhere(distrun: Distrun, *words: str) -> subprocess.CompletedProcess[str]:
     """Run a command where the processes of the hosts, which are this machine's, cannot be seen."""
-    return subprocess.run(
-        ["unshare", "--pid", "--fork", "--mount-proc", *distrun.argv, *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        cwd=distrun.cwd,
+    return captured(
+        ["unshare", "--pid", "--fork", "--mount-proc", *distrun.argv, *words], cwd=distrun.cwd
     )
 
 
-def test_the_tasks_of_a_lost_job_are_ended_on_its_hosts_or_the_hosts_are_named(
-    ssh: Ssh, distrun: Distrun
-) -> None:
+def test_a_lost_jobs_tasks_are_ended_or_their_hosts_named(ssh: Ssh, distrun: Distrun) -> None:
     h1, h2 = ssh.hosts(2)
     config = {"config_file": str(ssh.network.ssh_config), "connect_timeout": "3s"}
     script = RUNS.format(folder=distrun.cwd)
@@ -226,9 +216,7 @@ while :; do sleep 1; done
 """
 
 
-def test_a_defect_of_the_supervisor_ends_the_tasks_on_every_host(
-    ssh: Ssh, distrun: Distrun
-) -> None:
+def test_a_supervisors_defect_ends_the_tasks_on_every_host(ssh: Ssh, distrun: Distrun) -> None:
     """It meets it again and again. Of an agent: tests/process/test_defects.py."""
     package, go, two = ChangedPackage(distrun.cwd), distrun.cwd / "go", ssh.hosts(2)
     package.plant("supervisor/hosts/host", "Host.handle", go, once=False)

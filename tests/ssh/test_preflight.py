@@ -6,7 +6,6 @@ import re
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 from harness.command import Distrun
 from harness.host_fixtures import Ssh
 from harness.network import Host
+from harness.processes import captured
 from harness.requirements import missing
 from harness.values import not_none
 from harness.waiting import wait_until
@@ -69,9 +69,7 @@ def assert_nothing_left(ssh: Ssh, hosts: list[Host]) -> None:
         assert [path for path in host.home.rglob("*") if not path.is_dir()] == []
 
 
-def test_firewalls_are_named_with_hosts_and_ports_before_any_task_starts(
-    ssh: Ssh, distrun: Distrun
-) -> None:
+def test_firewalls_are_named_with_hosts_and_ports_first(ssh: Ssh, distrun: Distrun) -> None:
     h1, h2, h3 = ssh.hosts(3)
     h2.block("reject", PORTS, h1.address)
     h3.block("drop", PORTS, h1.address, h2.address)
@@ -92,9 +90,7 @@ def test_firewalls_are_named_with_hosts_and_ports_before_any_task_starts(
     assert_nothing_left(ssh, [h1, h2, h3])
 
 
-def test_all_that_is_wrong_on_any_host_is_said_at_once_and_nothing_is_left(
-    ssh: Ssh, distrun: Distrun
-) -> None:
+def test_all_that_is_wrong_is_said_at_once(ssh: Ssh, distrun: Distrun) -> None:
     h1, h2, h3, h4, h5 = ssh.hosts(5)
     script = program(distrun.cwd / "program" / "train.py", "print('I RAN')\n")
     old = program(distrun.cwd / "python3.8", OLD.format(python=sys.executable))
@@ -217,9 +213,7 @@ for step in range(first, first + 20):
 """
 
 
-def test_verdicts_know_that_the_folder_of_the_checkpoints_is_not_shared(
-    ssh: Ssh, distrun: Distrun
-) -> None:
+def test_verdicts_know_that_checkpoints_are_not_shared(ssh: Ssh, distrun: Distrun) -> None:
     h1, h2 = ssh.hosts(2)
     where = [{"name": host.name, "workdir": "~"} for host in (h1, h2)]  # each has its own
     code = RESUMES.format(folder="run")
@@ -266,9 +260,7 @@ PROFILES = ("read line", "exec bash", "exec </dev/null")
 """What takes the bytes that distrun sends."""
 
 
-def test_each_host_that_cannot_be_used_is_told_with_its_own_cause(
-    ssh: Ssh, distrun: Distrun
-) -> None:
+def test_each_unusable_host_is_told_with_its_own_cause(ssh: Ssh, distrun: Distrun) -> None:
     on = ssh.hosts(7 + len(PROFILES))
     forged, unknown, asks, closed, bare, old, leaves, *takers = on
     known = ssh.network.folder / "known_hosts"
@@ -308,9 +300,7 @@ def test_each_host_that_cannot_be_used_is_told_with_its_own_cause(
         assert [each for each in words if each not in said] == [], said
 
 
-def test_all_hosts_that_cannot_be_reached_are_named_at_once(
-    monkeypatch: pytest.MonkeyPatch, ssh: Ssh, distrun: Distrun
-) -> None:
+def test_unreachable_hosts(monkeypatch: pytest.MonkeyPatch, ssh: Ssh, distrun: Distrun) -> None:
     h1, h2 = ssh.hosts(2)
     # Where there is no name server, that is known before ssh is given up.
     monkeypatch.setenv("RES_OPTIONS", "timeout:2 attempts:1")
@@ -331,9 +321,7 @@ def test_all_hosts_that_cannot_be_reached_are_named_at_once(
     assert said.count("its name cannot be resolved") == 1
 
 
-def test_a_connection_that_ssh_shares_among_logins_and_that_hangs_is_named(
-    ssh: Ssh, distrun: Distrun
-) -> None:
+def test_a_shared_connection_that_hangs_is_named(ssh: Ssh, distrun: Distrun) -> None:
     """A link over such a connection: tests/unit/test_ssh.py."""
     _, h2 = ssh.hosts(2)
     config, shared = distrun.cwd / "config", distrun.cwd / "shared"
@@ -345,7 +333,7 @@ def test_a_connection_that_ssh_shares_among_logins_and_that_hangs_is_named(
     spec = ssh.spec("true", [h2], ssh=keys)
     distrun.checked("launch", spec)
     ask = ["ssh", "-F", str(config), "-O", "check", "h1"]
-    said = subprocess.run(ask, capture_output=True, text=True, check=False).stderr
+    said = captured(ask).stderr
     master = psutil.Process(int(not_none(re.search(r"pid=(\d+)", said))[1]))
     master.suspend()  # it has outlived the job
     try:
@@ -383,9 +371,7 @@ def test_hosts_without_a_disk_and_without_proc_are_told(ssh: Ssh, distrun: Distr
     assert " h2: /proc is not mounted" in said
 
 
-def test_profiles_that_print_and_a_home_that_is_read_only_disturb_nothing(
-    ssh: Ssh, distrun: Distrun
-) -> None:
+def test_printing_profiles_and_a_read_only_home_do_no_harm(ssh: Ssh, distrun: Distrun) -> None:
     profiles = {"bash": ".bashrc", "fish": ".config/fish/config.fish", "tcsh": ".cshrc"}
     installed = {shell: path for shell in profiles if (path := shutil.which(shell))}
     *on, read_only = ssh.hosts(len(installed) + 1)
@@ -426,9 +412,7 @@ def test_what_a_login_leaves_printing_disturbs_nothing(ssh: Ssh, distrun: Distru
     wait_until(lambda: not ssh.processes(h1, "python3"), 30)
 
 
-def test_a_dead_agent_is_noticed_where_a_profile_leaves_a_process_that_holds_ssh(
-    ssh: Ssh, distrun: Distrun
-) -> None:
+def test_a_dead_agent_is_noticed_where_something_holds_ssh(ssh: Ssh, distrun: Distrun) -> None:
     (h1,) = ssh.hosts(1)
     h1.change(shell="/bin/bash")
     h1.home.joinpath(".bashrc").write_text("sleep 1000 &\n")

@@ -54,9 +54,7 @@ def write_job(folder: Path) -> None:
     (folder / "runs" / "x").write_text("nor this")
 
 
-def test_the_scripts_folder_is_sent_once_and_then_only_what_changed(
-    ssh: Ssh, distrun: Distrun
-) -> None:
+def test_the_scripts_folder_is_sent_once_then_what_changed(ssh: Ssh, distrun: Distrun) -> None:
     h1, h2 = ssh.hosts(2)
     write_job(distrun.cwd / "job")
     for host in (h1, h2):

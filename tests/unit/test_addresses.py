@@ -64,9 +64,7 @@ def test_a_job_on_one_host_stays_there() -> None:
 
 @pytest.mark.parametrize("has_route", [True, False])
 @pytest.mark.parametrize("other", [TUNNEL, PIPE], ids=["tunnel", "pipe"])
-def test_this_machine_is_never_localhost_beside_others(
-    other: Hello, has_route: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_never_localhost(other: Hello, has_route: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     found = dialled(local=LOCAL, other=other)
     own = found["local"]
     if not has_route:
@@ -80,9 +78,7 @@ def test_this_machine_is_never_localhost_beside_others(
 
 
 @pytest.mark.parametrize("seen_from", ["224.0.0.1", "::", "127.0.0.1", "fe80::1%lo", "192.0.2.7"])
-def test_a_host_cannot_choose_the_address_of_this_machine(
-    seen_from: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hosts_cannot_choose_our_address(seen_from: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real, route = addresses._source_address, {"198.18.0.3": "10.1.1.1"}
     monkeypatch.setattr(addresses, "_source_address", lambda to: route.get(to) or real(to))
     own = own_address([hello("gpu1", "198.18.0.3", seen_from)])

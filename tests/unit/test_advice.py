@@ -104,9 +104,7 @@ def test_status_and_json_say_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("age", "symptom"), [(100.0, Symptom.SAVING), (10.0, None)])
-def test_nothing_is_said_of_tasks_that_have_just_begun(
-    age: float, symptom: Symptom | None, tmp_path: Path
-) -> None:
+def test_nothing_is_said_at_the_begin(age: float, symptom: Symptom | None, tmp_path: Path) -> None:
     job = Job(now=time.time() - 300.0)
     job.created(MWM)
     job.planned("worker:0")

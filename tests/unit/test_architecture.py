@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distrun.strategies import STRATEGIES
+from harness.processes import captured
 from harness.requirements import skip
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -256,7 +257,7 @@ PROBE = PACKAGE / "spec" / "interpreter_probe.py"
 def python_of(version: str) -> str:
     """The path of such a Python, as scripts/pythons.sh finds it; skips where there is none."""
     asked = ["sh", str(ROOT / "scripts" / "pythons.sh"), version]
-    found = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    found = captured(asked, check=True).stdout
     return found.rstrip("\n").partition(" ")[2] or skip(
         f"there is no Python {version}", f"pyenv install {version}"
     )
@@ -267,7 +268,7 @@ def test_python_3_8_compiles_what_hosts_and_interpreters_are_sent() -> None:
     code = "import pathlib, sys\nfor path in map(pathlib.Path, sys.argv[1:]):\n"
     code += "    compile(path.read_bytes(), str(path), 'exec', dont_inherit=True)"
     argv = [python_of("3.8"), "-W", "error", "-c", code, *map(str, paths)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    done = captured(argv)
     assert done.returncode == 0, done.stderr
 
 

@@ -236,9 +236,7 @@ def test_a_failure_between_others_that_passes_costs_no_host(start: Start) -> Non
 
 
 @pytest.mark.parametrize("log_max_size", [None, 1000])
-def test_a_host_does_not_speak_for_a_task_that_has_left_it(
-    start: Start, log_max_size: int | None
-) -> None:
+def test_a_host_does_not_speak_for_a_former_task(start: Start, log_max_size: int | None) -> None:
     leaves = dataclasses.replace(RESTART, max=9, host_failures=2)
     spares = (EVIL, "sp2")
     world = start(spares=spares, restart=leaves, log_max_size=log_max_size)

@@ -30,8 +30,6 @@ MESSAGES: st.SearchStrategy[Any] = st.one_of(
 
 
 class Pair:
-    """A raw socket and the channel at its other end."""
-
     def __init__(self) -> None:
         self.raw, other = socket.socketpair()
         descriptor = other.detach()
@@ -56,9 +54,7 @@ def frame(body: bytes) -> bytes:
     messages=st.lists(st.tuples(MESSAGES, st.integers(0, 99)), max_size=5),
     cuts=st.lists(st.integers(0, 400), max_size=8),
 )
-def test_messages_arrive_whole_and_in_order_in_whatever_pieces(
-    messages: list[tuple[protocol.Message, int]], cuts: list[int]
-) -> None:
+def test_messages_are_whole(messages: list[tuple[protocol.Message, int]], cuts: list[int]) -> None:
     with contextlib.closing(Pair()) as pair:
         stream = b"".join(encode(message, seq) for message, seq in messages)
         received = []
@@ -190,8 +186,6 @@ def test_noise_in_a_message_is_noticed_and_costs_no_other(noise: bytes, place: f
         (header(0, 40, 0) * 200 + bytes(40), "frames_damaged"),
     ],
 )
-def test_a_header_that_claims_too_much_and_many_damaged_frames_end_the_link(
-    link: Link, block: bytes, code: str
-) -> None:
+def test_a_false_header_or_many_damaged_frames_end_it(link: Link, block: bytes, code: str) -> None:
     with pytest.raises(ProtocolError, match=code):
         link.receive(BEGIN + block)

@@ -44,8 +44,6 @@ JUMPED = "kex_exchange_identification: Connection closed by remote host"
 
 
 class Diagnosis(NamedTuple):
-    """A cause in words."""
-
     reason: str
     hint: str
 
@@ -148,9 +146,7 @@ CASES: list[tuple[str, int | None, str, str]] = [
 
 
 @pytest.mark.parametrize(("said", "status", "reason", "hint"), CASES)
-def test_the_cause_is_told_with_what_to_do(
-    said: str, status: int | None, reason: str, hint: str
-) -> None:
+def test_the_cause_and_what_to_do(said: str, status: int | None, reason: str, hint: str) -> None:
     found = of(said, status, FULL)
     assert found.reason.startswith(reason)
     assert hint in found.hint

@@ -23,7 +23,6 @@ CLUSTERS = {
 
 
 def table(name: str, columns: int) -> list[list[str]]:
-    """The cells of each row."""
     lines = PAGE.read_text().partition(f"<!-- table: {name} -->\n")[2].splitlines()
     rows = []
     for line in lines[2:]:

@@ -108,9 +108,7 @@ def test_patterns_stay_in_the_working_folder(pattern: str) -> None:
 @pytest.mark.parametrize(
     ("size", "changed", "comes"), [(4, 1, True), (9, 2, True), (4, 2, False), (3, 2, False)]
 )
-def test_a_file_that_changed_while_it_was_read_comes_only_if_it_has_grown(
-    tmp_path: Path, size: int, changed: int, comes: bool
-) -> None:
+def test_a_file_that_has_changed(tmp_path: Path, size: int, changed: int, comes: bool) -> None:
     job: Any = SimpleNamespace(job_id="job-a")
     spec: Any = None
     fetch = Fetch(job, spec, [], str(tmp_path), lambda _: False, lambda *_: None)
@@ -124,14 +122,12 @@ def test_a_file_that_changed_while_it_was_read_comes_only_if_it_has_grown(
 
 
 class Sent(list[Any]):
-    """The messages that a host sends; `channel` is its end of the link."""
-
     @property
     def channel(self) -> Any:
         return SimpleNamespace(send=self.append, flush=int, drain=int, pending=False, broken=False)
 
 
-def test_a_host_lists_what_was_written_and_sends_a_file_that_grows_as_far_as_it_was_listed(
+def test_a_host_lists_what_was_written_and_sends_as_much_as_listed(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "out").mkdir()

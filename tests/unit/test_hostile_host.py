@@ -44,7 +44,6 @@ EXIT = {"type": "TaskExited", "task": "evaluator:0", "attempt": 0, "code": 0, "s
 
 @pytest.fixture
 def world(hostile: Callable[..., World]) -> Iterator[World]:
-    """A job whose tasks have started on both hosts."""
     made = hostile()
     made.settle()
     assert made.state.tasks["evaluator:0"].pid == 100
@@ -239,7 +238,6 @@ def log_sender(size: int) -> Tamper:
 
 
 def short_log() -> Tamper:
-    """The log has ended, and more of it follows."""
     sender = log_sender(130_000)
     ended = encode_body(protocol.LogEnded(LOG, 1), 0)
     return lambda body: [ended] if kind(body) == "LogEnded" else sender(body)

@@ -48,10 +48,6 @@ def write_idx(folder: Path, arrays: Arrays, suffix: str = "") -> None:
         (folder / (name + suffix)).write_bytes(gzip.compress(content) if suffix else content)
 
 
-def no_file(folder: Path, arrays: Arrays) -> None:
-    """Put nothing there."""
-
-
 def cut(name: str, share: float) -> Write:
     """All files of the kind that the named one has, and this one without its end."""
 
@@ -78,7 +74,7 @@ NO_TESTS = {"x_test": np.zeros((0, 28, 28), np.uint8), "y_test": np.zeros(0, np.
 OWN_WEIGHTS = np.linspace(0.5, 2, TRAIN)
 WEIGHTS = r"w_train is .*, not 30 numbers from 0"
 WRONG: list[tuple[Write, str]] = [
-    (no_file, r"no mnist in .*put mnist\.npz there"),
+    (lambda *_: None, r"no mnist in .*put mnist\.npz there"),
     *((cut(IDX_NAMES["x_train"], share), "train-images-idx3-ubyte cannot be read")
       for share in (0.0, 0.00015, 0.0005, 0.5)),  # nothing, a part of its head, of its images
     *((cut("mnist.npz", share), r"mnist\.npz cannot be read") for share in (0.0, 0.01, 0.5, 0.99)),
@@ -101,9 +97,7 @@ def test_images_may_have_weights(tmp_path: Path, arrays: Arrays) -> None:
 
 
 @pytest.mark.parametrize(("write", "says"), WRONG)
-def test_what_is_wrong_with_a_folder_is_said(
-    tmp_path: Path, arrays: Arrays, write: Write, says: str
-) -> None:
+def test_what_is_wrong_is_said(tmp_path: Path, arrays: Arrays, write: Write, says: str) -> None:
     write(tmp_path, arrays)
     with pytest.raises(JobError, match=says):
         data.read_folder(tmp_path)
@@ -142,9 +136,7 @@ def keras(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     return named
 
 
-def test_keras_loads_what_no_folder_has(
-    keras: SimpleNamespace, tmp_path: Path, arrays: Arrays
-) -> None:
+def test_keras_loads_what_is_absent(keras: SimpleNamespace, tmp_path: Path, arrays: Arrays) -> None:
     halves = [(arrays[f"x_{half}"], arrays[f"y_{half}"]) for half in ("train", "test")]
     keras.load_data = lambda: halves
     found = data.load("fashion_mnist", None)
@@ -153,9 +145,7 @@ def test_keras_loads_what_no_folder_has(
     assert found.source == f"fashion_mnist from {tmp_path / '.keras' / 'datasets'}"
 
 
-def test_without_mnist_it_trains_on_the_digits_of_the_job(
-    keras: SimpleNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_mnist_it_draws(keras: SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
     def fail() -> None:
         raise Exception("URL fetch failure: no route to host")  # noqa: TRY002 - as Keras does
 

@@ -60,9 +60,7 @@ def test_the_strategy_follows_the_cluster_then_the_launcher_then_the_argument() 
         (["--evaluate", "x", "--checkpoint-dir", "y"], "--evaluate only reads"),
     ],
 )  # fmt: skip
-def test_wrong_arguments_are_one_line_and_exit_2(
-    argv: Any, says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_arguments_exit_2(argv: Any, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         options.parse(argv, {})
     said = capsys.readouterr().err

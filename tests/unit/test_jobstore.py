@@ -114,9 +114,7 @@ def test_what_is_no_job_or_broken_is_in_nobodys_way(store: JobStore, name: str) 
         store.find(name)
 
 
-def test_a_job_of_another_user_is_in_nobodys_way(
-    store: JobStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_of_another_user_is_ignored(store: JobStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that root has copied into the folder."""
     job, foreign = add(store, "mnist"), add(store, "foreign", order=1)
     refused = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -155,9 +153,7 @@ def test_a_file_is_not_replaced_through_a_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("home", [None, "", "relative"])
-def test_jobs_are_never_in_the_folder_where_one_happens_to_be(
-    home: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_jobs_are(home: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DISTRUN_HOME", "XDG_STATE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
     if home is not None:

@@ -78,9 +78,7 @@ def test_a_supervisor_needs_what_its_pods_need_but_their_resources(spec: Spec) -
     assert job["spec"]["backoffLimit"] == 0
 
 
-def test_pods_of_a_submitted_job_end_with_its_supervisor(
-    spec: Spec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pods_end_with_the_supervisor(spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTRUN_SUBMITTED", NAME)
     monkeypatch.setenv("DISTRUN_JOB_UID", "uid")
     metadata = manifest.make(spec, "x")[0]["metadata"]
@@ -112,7 +110,6 @@ def _object(kind: str, name: str, **fields: Any) -> Json:
 
 
 def _supervisor(pod_status: Json, **status: Any) -> list[Json]:
-    """The Job of a supervisor, and its pod."""
     pod = _object("Pod", f"{NAME}-1", status=pod_status)
     return [_object("Job", NAME, status=status), pod]
 
@@ -164,7 +161,6 @@ def test_a_job_has_ended_whose_supervisor_has_no_pod_any_more() -> None:
 
 @pytest.fixture
 def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What kubectl prints."""
     program = tmp_path / "bin/kubectl"
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\nexec cat '{tmp_path}/answer'\n")
@@ -207,9 +203,7 @@ esac
 """
 
 
-def test_what_an_interrupted_submit_creates_is_removed(
-    spec: Spec, answer: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_submit(spec: Spec, answer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The API server may create it after Ctrl-C: what removes it waits for that."""
     folder, communicate = answer.parent, subprocess.Popen.communicate
     (folder / "bin/kubectl").write_text(SLOW.format(folder=folder))
@@ -267,9 +261,7 @@ NOT_OF_A_JOB = (
         b"x" * ((1 << 20) + (1 << 17)),
     ],
 )
-def test_a_copy_takes_nothing_else(
-    folder: JobFolder, monkeypatch: pytest.MonkeyPatch, sent: bytes
-) -> None:
+def test_a_copy_is_limited(folder: JobFolder, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
     """A pod is a stranger: it may not say where its job is, for example."""
     before = {each: each.read_bytes() for each in folder.path.rglob("*") if each.is_file()}
     opened = len(os.listdir("/proc/self/fd"))
@@ -374,9 +366,7 @@ def test_kill_takes_a_job_of_another_machine_only_by_name(folder: JobFolder, ans
     assert chosen(folder.job_id) == [folder.job_id]
 
 
-def test_what_is_left_out_of_results_is_not_said_to_be_there(
-    folder: JobFolder, spec: Spec, tmp_path: Path
-) -> None:
+def test_results_left_out_are_not_told(folder: JobFolder, spec: Spec, tmp_path: Path) -> None:
     folder.results.mkdir()
     target = tmp_path / "target"
     (target / "taken").mkdir(parents=True)
@@ -421,9 +411,7 @@ def _keeper(job: Json, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> keep
 @pytest.mark.parametrize(
     ("succeeded", "others"), [(1, {}), (0, {"q": pod({"terminated": {}}, phase="Running")})]
 )
-def test_a_host_whose_pod_completed_gets_one_of_a_new_job(
-    succeeded: int, others: Json, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_completed_pod(succeeded: int, others: Json, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kubernetes replaces no such pod. The other host has its pod still."""
     created: list[Json] = []
 
@@ -472,9 +460,7 @@ def test_a_failed_creation_is_not_tried_for_each_host(monkeypatch: pytest.Monkey
          Code.POD_OUT_OF_MEMORY, ""),
     ],
 )  # fmt: skip
-def test_why_a_pod_ends_is_told_in_the_words_of_kubernetes(
-    found: Json | None, code: Code | None, words: str
-) -> None:
+def test_why_a_pod_ends_is_told(found: Json | None, code: Code | None, words: str) -> None:
     cause = pods.end(found, "p")
     assert (None if cause is None else cause.code) == code
     assert cause is None or words in cause.text
@@ -497,9 +483,7 @@ NO_NODE = "0/12 nodes are available: 12 Insufficient nvidia.com/gpu."
              ": executable file not found in $PATH"}}), Code.PYTHON_MISSING, "python3", True),
     ],
 )  # fmt: skip
-def test_why_a_pod_does_not_run_is_told_in_the_words_of_kubernetes(
-    found: Json, code: Code, words: str, is_final: bool
-) -> None:
+def test_why_a_pod_does_not_run(found: Json, code: Code, words: str, is_final: bool) -> None:
     cause, found_final = pods.obstacle(found)
     assert (cause.code, found_final) == (code, is_final)
     assert words in cause.text
@@ -516,9 +500,7 @@ def test_a_kubelet_says_why_a_pod_with_a_node_does_not_run(answer: Path) -> None
     assert keeper.explained(["kubectl"], pending).text == 'configmap "a" not found'
 
 
-def test_a_watch_that_hangs_is_replaced_while_pods_are_waited_for(
-    answer: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_watch_that_hangs_is_replaced(answer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = [{"metadata": {"name": name}, "status": RUNNING} for name in ("p", "q")]
     answer.write_text(json.dumps({"items": listed, "spec": {"parallelism": 2}}))
     kept = _keeper({"metadata": {"name": "j"}}, monkeypatch, adopts=True, kubectl=["kubectl"])

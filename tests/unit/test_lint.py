@@ -166,9 +166,7 @@ GOOD = [
 
 
 @pytest.mark.parametrize(("strategy", "code", "place", "words"), BAD)
-def test_a_mistake_is_warned_about(
-    lint: Any, strategy: str, code: str, place: str, words: str
-) -> None:
+def test_a_mistake_is_told(lint: Any, strategy: str, code: str, place: str, words: str) -> None:
     beside = {"package/inner": "y = 1", "package/__init__": ""}
     found = lint(code, strategy, lacks="nowhere", beside=beside)
     assert len(found) == 1, found

@@ -33,9 +33,7 @@ def is_untouched(private: Path) -> bool:
 
 @pytest.mark.parametrize("replaces", [True, False])
 @pytest.mark.parametrize("kind", ["link", "hard link", "nothing", "another file"])
-def test_what_another_user_puts_in_its_place_stays_as_it_is(
-    shared: Path, private: Path, kind: str, *, replaces: bool
-) -> None:
+def test_what_another_user_puts(shared: Path, private: Path, kind: str, *, replaces: bool) -> None:
     with (  # noqa: PT012 - the attack is within it
         pytest.raises(HostError, match="another user"),
         write_file(shared / "page", replaces=replaces) as file,

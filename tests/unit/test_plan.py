@@ -299,9 +299,7 @@ SENT = replace(FACTS, files="/there/files")
         ({"sync_base": ""}, "/src/main.py", "/src"),
     ],
 )
-def test_paths_that_are_sent_are_those_of_the_copy(
-    program: dict[str, Any], argv: str, workdir: str
-) -> None:
+def test_sent_paths_are_those_of_the_copy(program: dict[str, Any], argv: str, workdir: str) -> None:
     given = replace(SCRIPT, **{"sync_base": "/src", **program})
     facts = SENT if given.sync_base else FACTS
     hosts = (HostSpec(name="far"),)

@@ -95,9 +95,7 @@ def test_where_all_is_well_every_subject_is_good_on_every_host() -> None:
          "network", "failed", "20000 cannot be listened"),
     ],
 )  # fmt: skip
-def test_what_one_host_differs_in_is_said_of_that_host(
-    about: dict[str, Any], subject: str, grade: str, words: str
-) -> None:
+def test_one_host_differs(about: dict[str, Any], subject: str, grade: str, words: str) -> None:
     checks = judged(host("a"), host("b"), host("c", **about))
     assert bad(checks) == [("c", subject, grade)]
     (check,) = (each for each in checks if each.grade is not Grade.OK)
@@ -121,9 +119,7 @@ def blind(name: str, *folders: str) -> HostAnswers:
         ({}, "note note note"),
     ],
 )
-def test_a_host_whose_link_is_much_slower_than_the_others(
-    rates: dict[str, float], expected: str
-) -> None:
+def test_a_host_with_a_much_slower_link(rates: dict[str, float], expected: str) -> None:
     """Its own link, in either direction: what others receive from it does not count as theirs."""
     pairs = tuple((pair[0], pair[1], rate) for pair, rate in rates.items())
     checks = judged(host("a"), host("b"), host("c"), rates=pairs)
@@ -252,9 +248,7 @@ def test_a_folder_that_another_host_has_just_made_is_looked_for_again(tmp_path: 
     assert not (tmp_path / "disk" / "mark").exists()
 
 
-def test_a_host_that_ends_while_it_writes_its_file_leaves_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_that_ends_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writing, may_write, may_remove = (tmp_path / name for name in ("writing", "write", "remove"))
     write, remove = marks.write, marks.remove
 

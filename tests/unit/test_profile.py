@@ -201,9 +201,7 @@ def slow(*parts: Any, **more: Any) -> Any:
         ([(STEP, 1.0, 1.0)], {"gpus": gpu(900)}, [Obstacle.SLOWER_GPU, Obstacle.LONGER_STEPS]),
     ],
 )  # fmt: skip
-def test_the_task_that_the_others_wait_for_is_named_with_what_sets_it_apart(
-    parts: Any, more: dict[str, Any], obstacles: list[Obstacle]
-) -> None:
+def test_a_straggler_is_named(parts: Any, more: dict[str, Any], obstacles: list[Obstacle]) -> None:
     found = slow(*parts, **more)
     assert found.task == "worker:1"
     assert found.gain == pytest.approx(0.5, abs=0.02)
@@ -220,9 +218,7 @@ def test_the_task_that_the_others_wait_for_is_named_with_what_sets_it_apart(
     ],
 )
 @pytest.mark.parametrize("tasks", [1, 3])
-def test_advice_is_what_takes_a_tenth_of_the_time_at_each_look(
-    other: Frames, symptom: Symptom | None, tasks: int
-) -> None:
+def test_advice_is_a_tenth_of_the_time(other: Frames, symptom: Symptom | None, tasks: int) -> None:
     names = [f"worker:{n}" for n in range(tasks)]
     look = [profiled((STEP, 0.7, 1.0), (other, 0.3, 1.0), task=name) for name in names]
     without = [profiled((STEP, 1.0, 1.0), task=name) for name in names]
@@ -239,9 +235,7 @@ def test_advice_is_what_takes_a_tenth_of_the_time_at_each_look(
     ("tasks", "busy", "rate", "is_told"),
     [(2, 0.4, 20.0, True), (2, 0.4, 2.0, False), (2, 0.7, 20.0, False), (1, 0.4, 20.0, False)],
 )
-def test_short_steps_that_mostly_wait_are_told(
-    tasks: int, busy: float, rate: float, is_told: bool
-) -> None:
+def test_short_waiting_steps_are_told(tasks: int, busy: float, rate: float, is_told: bool) -> None:
     names = [f"worker:{n}" for n in range(tasks)]
     look = [profiled((STEP, busy, 1.0), (STEP, 1 - busy, 0.0), task=name) for name in names]
     found = advise_by_profiles([look] * 3, names, {}, dict.fromkeys(names, rate))
@@ -430,8 +424,6 @@ def test_what_a_host_may_not_say_is_refused(text: str) -> None:
 
 
 class Collected:
-    """A question to two hosts."""
-
     def __init__(self, program: Path) -> None:
         self.ordered: list[tuple[str, Order]] = []
         self.answers: list[Stacks] = []

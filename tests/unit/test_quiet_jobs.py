@@ -221,9 +221,7 @@ def test_the_task_that_the_others_wait_for_is_told_once(watch: Watch) -> None:
 
 
 @pytest.mark.parametrize(("first", "later"), [(LITTLE, LITTLE), (ONE, ONE), (SLOW, {})])
-def test_nothing_is_said_of_a_healthy_job_and_of_a_task_that_is_slow_only_for_a_moment(
-    watch: Watch, first: dict[str, float], later: dict[str, float]
-) -> None:
+def test_healthy_is_silent(watch: Watch, first: dict[str, float], later: dict[str, float]) -> None:
     world = watch("multi_worker_mirrored")
     world.cores = first
     while world.looks < 3:  # an answer of each host is a look

@@ -341,9 +341,7 @@ def test_a_short_secret_is_replaced_where_it_is_no_part_of_a_word_and_a_key_line
     assert Redactor([" first-line\n  second-line\n"], mask="***")(text) == "***\nlog: ***\n"
 
 
-def test_a_user_without_a_name_and_a_home_is_no_defect(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_user_may_have_no_name_or_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
     job: Any = SimpleNamespace(folder=JobFolder(tmp_path), history=())

@@ -102,9 +102,7 @@ def test_a_record_with_a_huge_hole_is_damaged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "make", [lambda path: path.write_text("[" * 100_000), os.mkfifo, Path.mkdir]
 )
-def test_a_spec_of_a_job_that_cannot_be_read_is_refused(
-    tmp_path: Path, make: Callable[[Path], object]
-) -> None:
+def test_an_unreadable_spec_is_refused(tmp_path: Path, make: Callable[[Path], object]) -> None:
     folder = JobFolder(tmp_path)
     make(folder.resolved_spec_file)
     with pytest.raises(HostError, match=r"has no spec\.json"):

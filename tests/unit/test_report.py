@@ -81,7 +81,6 @@ def test_an_evaluators_restarts_are_not_the_jobs(folder: JobFolder) -> None:
 
 
 def aborted(kind: Kind) -> Job:
-    """A job that failed by no task."""
     job = play(["mwm worker | created"])
     cause = Cause(Code.HOST_LOST, host="h2", within=(because("silent"),))
     job(events.Aborted, cause=cause, exit_code=69)

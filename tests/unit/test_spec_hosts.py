@@ -116,9 +116,7 @@ def test_a_pipe_is_no_hostfile(folder: Path) -> None:
     )
 
 
-def test_an_address_to_which_ssh_leads_is_that_of_the_host(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_ssh_leads_is_the_address(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = 'for host; do :; done\n[ "$host" = gpu1 ] && echo hostname 10.9.9.9\n'
     write_program(folder / "ssh", f"#!/bin/sh\n{name}")
     monkeypatch.setenv("PATH", str(folder))

@@ -150,9 +150,7 @@ BY_PYTHON = "command: [python3, -u, a b.py, --lr, 1]"
         ("command: ['./a b.py']", b"\xef\xbb\xbf#!/bin/sh\n", "byte order mark"),
     ],
 )
-def test_a_script_that_its_interpreter_does_not_read_is_refused_with_the_command_that_converts_it(
-    folder: Path, program: str, script: bytes, told: str
-) -> None:
+def test_a_script_to_be_converted(folder: Path, program: str, script: bytes, told: str) -> None:
     spec = f"strategy: mirrored\nprogram: {{{program}}}\n"
     (folder / "a b.py").write_bytes(script)
     error = str(refusal(folder, spec))
@@ -239,9 +237,7 @@ def test_a_missing_file_is_wrong_usage(folder: Path, name: str) -> None:
     assert raised.value.message.isprintable()
 
 
-def test_an_address_of_this_machine_by_its_own_name(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_this_machines_address_by_its_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "Me.example")
     text = SMALL.replace("worker: 2", "worker: ['me:1', 'me.example:2', '127.0.1.1:3']")
 

@@ -68,13 +68,11 @@ def fail(_: object) -> NoReturn:
 
 
 def link(lease: float | None) -> Link:
-    """Return the link of a host that is lost."""
     user: Any = types.SimpleNamespace(log_in=fail, on_not_started=bool)
     return Link(Links(Loop(lambda: 1000.0), "job-1"), user, 10.0, lease, LinkState.LOST)
 
 
 def attempt(lost: Link) -> float:
-    """Make an attempt; returns the seconds that it has."""
     lost.log_in()
     return not_none(lost._expiry.when) - 1000.0
 

@@ -127,7 +127,6 @@ def host(tmp_path: Path) -> Host:
 
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
-    """A folder with a script and what it needs."""
     top = tmp_path / "job"
     for folder in ("pkg/deep", "empty"):
         (top / folder).mkdir(parents=True)
@@ -276,9 +275,7 @@ def test_nothing_is_written_outside_of_the_copy(host: Host, part: file_messages.
 
 
 @pytest.mark.parametrize("moved", ["pkg", ""])
-def test_files_that_a_task_has_moved_away_stay_where_they_are(
-    host: Host, job: Path, tmp_path: Path, moved: str
-) -> None:
+def test_files_that_a_task_moved_stay(host: Host, job: Path, tmp_path: Path, moved: str) -> None:
     """It has left a link in their place."""
     host.transfer(manifest_of(job))
     folder, store = host.copy / moved, tmp_path / "store"

@@ -99,9 +99,7 @@ def test_the_same_step_and_lines_beside_steps_are_no_progress(stalling: Tasks, w
         lambda signs: signs.record("worker:0", "1", is_moving=False),  # a bar has ended
     ],
 )
-def test_lines_count_again_once_the_steps_are_over(
-    stalling: Tasks, is_over: Callable[[StallDetector], None]
-) -> None:
+def test_lines_count_after_steps(stalling: Tasks, is_over: Callable[[StallDetector], None]) -> None:
     stalling.signs.record("worker:0", "1")
     stalling.wait(90.0)
     is_over(stalling.signs)
@@ -210,9 +208,7 @@ def train(tasks: Tasks, intervals: list[float], what: str) -> None:
 @pytest.mark.parametrize(
     ("other", "busy"), [("evaluator:0", ()), ("ps:0", ("worker:0", "worker:1"))]
 )
-def test_workers_may_evaluate_together_while_others_wait(
-    quiet: Tasks, other: str, busy: tuple[str, ...]
-) -> None:
+def test_workers_may_evaluate_together(quiet: Tasks, other: str, busy: tuple[str, ...]) -> None:
     quiet.sizes[other], quiet.shares[other] = 0, HANGS
     quiet.answering.append(other)
     quiet.signs.start()

@@ -1,10 +1,11 @@
 """The checks of `make lint` are tests too: they run beside the others, on every core."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from harness.processes import captured
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -12,5 +13,5 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize("command", ["mypy", "ruff check .", "ruff format --check ."])
 def test_nothing_is_found_by(command: str) -> None:
     words = [sys.executable, "-m", *command.split()]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = captured(words, cwd=ROOT, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr

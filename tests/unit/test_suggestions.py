@@ -93,7 +93,6 @@ class Place:
         self.parent, self.key, self.value, self.is_key = (found or empty[-1:])[0]
 
     def replace(self, new: str) -> str:
-        """Write something else where the problem is."""
         node = self.key if self.is_key else self.value
         start, end = node.start_mark.index, node.end_mark.index
         space = "" if self.text[start - 1 : start] in "[{( \n" else " "
@@ -119,7 +118,6 @@ def _entries(node: Any) -> Iterator[tuple[Any, Any, Any]]:
 
 
 def put(text: str, path: str, value: str) -> str:
-    """Set a value of a spec by its path."""
     node: Any = yaml.compose(text, Loader=yaml.SafeLoader)
     first, *rest = path.split(".")
     while rest:
@@ -204,9 +202,7 @@ def followed(text: str, problem: Problem) -> str | None:
 
 
 @pytest.mark.parametrize("case", [each.values for each in CASES], ids=[each.id for each in CASES])
-def test_each_suggestion_about_a_spec_works_and_all_of_them_come_to_an_end(
-    folder: Path, case: tuple[str, str, str]
-) -> None:
+def test_each_suggestion_works_and_they_end(folder: Path, case: tuple[str, str, str]) -> None:
     text = case[1].partition("\n")[2] + "\n"
     found = problems_of(folder, text)
     better = {each: followed(text, each) for each in found if each.hint}
@@ -242,7 +238,6 @@ NEED_MORE = {
 
 @functools.cache
 def said() -> dict[str, str]:
-    """Each text of the source that users may read, and where it is."""
     found = {}
     for file in sorted(SOURCE.rglob("*.py")):
         nodes = [*ast.walk(ast.parse(file.read_text(encoding="utf-8")))]

@@ -219,9 +219,7 @@ def spec(tmp_path: Path) -> Spec:
         ("load(", []),
     ],
 )
-def test_a_file_that_a_script_reads_and_that_is_not_sent_is_warned_of(
-    script: str, found: list[int], spec: Spec
-) -> None:
+def test_a_file_that_is_not_sent_is_warned_of(script: str, found: list[int], spec: Spec) -> None:
     Path(spec.program.target).write_text(script)
     here = replace(spec, hosts=(HostSpec(),))
     for made, expected in ((spec, found), (here, [])):

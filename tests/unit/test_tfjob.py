@@ -26,7 +26,6 @@ def tfjob(roles: Any, version: str = "kubeflow.org/v1", **spec: Any) -> str:
 
 
 def converted(text: str) -> tuple[Json, str]:
-    """The spec, which is valid, and its comments."""
     result = convert(text)
     load_mapping(yaml.safe_load(result))
     comments = "\n".join(line for line in result.splitlines() if line.startswith("#"))

@@ -318,9 +318,7 @@ def test_a_host_that_keeps_a_job_from_its_start_is_the_evidence() -> None:
         (LOGS["DUMP"] + raised("BrokenProcessPool: gone"), 11, Kind.CRASH, 1, "line 9 in train"),
     ],
 )
-def test_what_a_child_died_of_is_evidence(
-    log: str, signal: int, kind: Kind, at: int, line: str
-) -> None:
+def test_a_childs_death_is_evidence(log: str, signal: int, kind: Kind, at: int, line: str) -> None:
     job, child = play(["mwm worker"]), LOST_CHILD._replace(signal=signal)
     job.gone("worker:0", 1, child=child)
     (verdict,) = verdicts(job, worker0=log)
@@ -462,7 +460,6 @@ def judged(*scenario: str, script: str = "", program: str = "", **logs: str) -> 
 
 
 def found(*scenario: str, script: str = "", **logs: str) -> str:
-    """The same in words; empty: nothing does."""
     verdict = judged(*scenario, script=script, **logs)
     return "" if verdict is None else cause_text(verdict.cause)
 
@@ -488,9 +485,7 @@ def bash(script: str, folder: Path) -> int:
         ("trap 'exit 0' EXIT\npython own.py", "", "1: trap 'exit 0' EXIT"),
     ],
 )
-def test_the_line_that_hides_an_exception_is_named_and_the_advice_shows_the_code(
-    script: str, after: str, hider: str, tmp_path: Path
-) -> None:
+def test_a_line_that_hides_an_error(script: str, after: str, hider: str, tmp_path: Path) -> None:
     verdict = judged("mwm worker", "worker:0 gone 0", script=script, worker0=RAISED + after)
     assert verdict is not None
     (cause,) = verdict.cause.within
@@ -670,9 +665,7 @@ def test_what_a_host_has_seen_of_a_task_that_exited_0(seen: dict[str, Any], said
         ("# timeout 2 python t.py", 2.1, False),
     ],
 )
-def test_a_program_that_lived_until_its_timeout_is_told(
-    script: str, lived: float, is_told: bool
-) -> None:
+def test_a_life_as_long_as_a_timeout_is_told(script: str, lived: float, is_told: bool) -> None:
     assert bool(found("mwm worker", f"worker:0 gone 0 after {lived}", script=script)) is is_told
 
 
@@ -728,9 +721,7 @@ PREEMPTED = "worker:1 was preempted: it exited 0 at step 20 after a SIGTERM that
         ),
     ],
 )
-def test_a_task_that_leaves_before_the_others_is_told(
-    reports: list[str], first: str, second: str, told: str
-) -> None:
+def test_who_leaves_early_is_told(reports: list[str], first: str, second: str, told: str) -> None:
     said = found(
         *("mwm worker:2 | rooms worker:1@h2", *reports),
         *("worker:1 gone 0", "wait 5", "worker:0 gone 0 after 15"),

@@ -50,16 +50,7 @@ def _on_task(change: Callable[[World, str], None]) -> Callable[[World, int], Non
     return change_running
 
 
-def _ignore_sigterm(world: World, task: str) -> None:
-    world.task(task).stops_after = None
-
-
-def _die_slowly(world: World, task: str) -> None:
-    world.task(task).dies_after = 2.0
-
-
 def _resume(world: World, _: int) -> None:
-    """Kill the supervisor, and resume the job."""
     if world.is_running:
         world.kill_supervisor()
         world.advance(1.0)
@@ -90,8 +81,8 @@ OF_TASKS: dict[str, Callable[[World, int], None]] = {
     "preempted": _on_task(lambda world, task: world.exit(task, 42)),
     "die": _on_task(World.die),
     "print": _on_task(lambda world, task: world.print(task, "a line\n")),
-    "ignore SIGTERM": _on_task(_ignore_sigterm),
-    "die slowly": _on_task(_die_slowly),
+    "ignore SIGTERM": _on_task(lambda world, task: setattr(world.task(task), "stops_after", None)),
+    "die slowly": _on_task(lambda world, task: setattr(world.task(task), "dies_after", 2.0)),
     "stop": lambda world, _: world.stop(),
     "kill": lambda world, _: world.kill(),
     "resume": _resume,

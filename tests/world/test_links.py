@@ -20,9 +20,7 @@ NONE = {"max": 0}
         (World.stall_links, None),
     ],
 )
-def test_a_cut_shorter_than_the_lease_loses_no_line_and_doubles_none(
-    lose: Any, find: Any, world: Launch
-) -> None:
+def test_a_short_cut_loses_no_line_and_doubles_none(lose: Any, find: Any, world: Launch) -> None:
     job = world(2, timeouts={"link": "24s"})
     job.print_lines("worker:1", 1, 20)
     lose(job, "h2")
@@ -43,9 +41,7 @@ def test_a_cut_shorter_than_the_lease_loses_no_line_and_doubles_none(
 @pytest.mark.parametrize(
     "part", ["agent", "hung agent", "obstinate task", "slow death", "slow death of a hung agent's"]
 )
-def test_the_tasks_of_a_lost_host_have_ended_before_it_counts_as_lost(
-    lease: int, part: str, world: Launch
-) -> None:
+def test_tasks_have_ended_before_a_host_is_lost(lease: int, part: str, world: Launch) -> None:
     job = world(3, spares=1, timeouts={"link": f"{lease}s"})
     job.delay("h2", 0.4)
     job.advance(lease)
@@ -142,9 +138,7 @@ def test_an_order_that_arrives_twice_is_executed_once(quarter: int, world: Launc
 
 @pytest.mark.parametrize("is_cut", [False, True])
 @pytest.mark.parametrize("is_obstinate", [False, True])
-def test_the_death_of_the_launching_side_leaves_nothing_on_any_host(
-    is_cut: bool, is_obstinate: bool, world: Launch
-) -> None:
+def test_a_dead_launcher_leaves_nothing(is_cut: bool, is_obstinate: bool, world: Launch) -> None:
     job = world(2, timeouts={"link": "60s"})
     if is_obstinate:
         for each in job.attempts:

@@ -200,9 +200,7 @@ STOPPED_AT: dict[str, tuple[str, Callable[[World], bool]]] = {
 
 @pytest.mark.parametrize(("end", "code"), [(World.kill, 137), (World.stop, 130)])
 @pytest.mark.parametrize("point", STOPPED_AT)
-def test_a_replacement_that_is_stopped_at_any_point_leaves_nothing(
-    point: str, end: Any, code: int, world: Launch
-) -> None:
+def test_a_stopped_replacement_leaves_none(point: str, end: Any, code: int, world: Launch) -> None:
     backoff, is_reached = STOPPED_AT[point]
     restart = {"backoff": backoff, "backoff_max": "10m"}
     job = world(3, spares=1, timeouts={"grace": "1s"}, restart=restart)

@@ -18,7 +18,6 @@ def lose_supervisor(world: World) -> None:
 
 
 def succeed_again(job: World) -> None:
-    """Both tasks run again, and the job ends."""
     job.until(lambda: len(job.attempts) == 4)
     job.succeed()
 
@@ -61,7 +60,7 @@ def test_a_host_that_cannot_be_reached_is_waited_for_until_its_lease_is_over(wor
     job.succeed()
 
 
-def test_without_a_lease_a_host_out_of_reach_refuses_the_resume_until_it_is_said_to_be_dead(
+def test_without_a_lease_an_unreachable_host_refuses_the_resume(
     world: Launch,
 ) -> None:
     job = world(2, timeouts={"link": "off"})
@@ -79,9 +78,7 @@ def test_without_a_lease_a_host_out_of_reach_refuses_the_resume_until_it_is_said
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_a_resume_that_is_stopped_while_hosts_are_cleared_leaves_nothing(
-    is_killed: bool, world: Launch
-) -> None:
+def test_a_resume_stopped_while_it_clears_leaves_nothing(is_killed: bool, world: Launch) -> None:
     job = world(2, timeouts={"link": "60s"})
     job.cut("h2")
     lose_supervisor(job)
@@ -99,9 +96,7 @@ def test_a_resume_that_is_stopped_while_hosts_are_cleared_leaves_nothing(
 
 
 @pytest.mark.parametrize("is_reached", [True, False])
-def test_lines_of_a_host_that_was_lost_before_the_supervisor_are_received_after_a_resume(
-    is_reached: bool, world: Launch
-) -> None:
+def test_lines_of_a_lost_host_come_after_a_resume(is_reached: bool, world: Launch) -> None:
     """The hosts are reached when the job is resumed, or only before it ends."""
     job = world(3, spares=1, timeouts={"link": "60s"})
     job.print_lines("worker:1", 1, 5)

@@ -95,7 +95,6 @@ def losses(of_epochs=False):
 
 
 def numbers(line):
-    """An epoch's line without its times."""
     words = line.split()
     names = ("step", "accuracy", "loss", "test_accuracy")
     return [float(words[words.index(name) + 1]) for name in names]

@@ -164,9 +164,7 @@ def test_nothing_stays_open(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert descriptors("self") == before
 
 
-def test_an_agent_that_can_start_nothing_keeps_nothing_open(
-    make_host: MakeHost, tmp_path: Path
-) -> None:
+def test_an_agent_that_cannot_start_keeps_nothing_open(make_host: MakeHost, tmp_path: Path) -> None:
     full = tmp_path / "full"
     stub = FULL.format(full=str(full))
     host = make_host(changed=partial(with_stub, stub))
@@ -234,9 +232,7 @@ with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
 """
 
 
-def test_progress_is_passed_on_and_the_last_of_it_never_lost(
-    any_host: Host, tmp_path: Path
-) -> None:
+def test_progress_is_passed_on_and_its_last_never_lost(any_host: Host, tmp_path: Path) -> None:
     any_host.run("worker:0", *script(tmp_path, "notify.py", NOTIFY), "50")
     any_host.expect(protocol.TaskEnded)
     told = any_host.all(protocol.Progress)

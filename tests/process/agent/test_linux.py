@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from distrun.agent.linux.processes import reap_child
+from harness.processes import captured
 from harness.requirements import AS_ROOT, skip
 from harness.strangers import UID
 
@@ -28,7 +29,7 @@ print(seen.count(signal.SIGCHLD), seen.count(signal.SIGTERM))
 
 
 def test_a_signal_behind_very_many_others_is_not_lost() -> None:
-    done = subprocess.run([sys.executable, "-c", BURST], capture_output=True, text=True, check=True)
+    done = captured([sys.executable, "-c", BURST], check=True)
     assert done.stdout.split() == ["2000", "1"]
 
 
@@ -75,9 +76,7 @@ print(json.dumps(processes.is_hidden(child)))
 
 def run(script: str, *before: str) -> list[Any]:
     argv = [*before, sys.executable, "-c", USER + script]
-    done = subprocess.run(
-        argv, stdin=subprocess.PIPE, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = captured(argv, stdin=subprocess.PIPE)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -69,9 +69,7 @@ def test_it_reports_the_processor_time_of_each_task(host: Host) -> None:
 
 
 @pytest.mark.parametrize(("address", "is_awaited"), [("127.0.0.1", True), ("::1", False)])
-def test_a_stranger_who_listens_on_the_port_of_a_task_is_a_fault(
-    host: Host, address: str, is_awaited: bool
-) -> None:
+def test_a_stranger_on_a_tasks_port_is_a_fault(host: Host, address: str, is_awaited: bool) -> None:
     (port,) = hold(host, 1)
 
     def listen(report: Callable[[str], None]) -> None:

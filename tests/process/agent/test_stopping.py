@@ -13,7 +13,7 @@ from harness.processes import alive
 from harness.waiting import wait_until
 
 
-def test_sigterm_that_is_ignored_is_sigkill_at_the_grace_which_another_stop_shortens(
+def test_ignored_sigterm_is_sigkill_after_the_grace_or_a_shorter_one(
     any_host: Host,
 ) -> None:
     host = any_host

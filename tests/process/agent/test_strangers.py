@@ -32,9 +32,7 @@ def test_an_agent_uses_no_log_folder_of_another_user(make_host: MakeHost) -> Non
         assert (cause.code, cause.errno) == (Code.LOG_DIR_NOT_CREATED, errno.EPERM)
 
 
-def test_a_folder_that_takes_the_place_of_the_logs_gets_nothing(
-    make_host: MakeHost, public_folder: Path
-) -> None:
+def test_a_folder_in_place_of_the_logs_gets_none(make_host: MakeHost, public_folder: Path) -> None:
     strangers.give(public_folder)
     host = make_host(configured=False)
     host.folder = public_folder / "logs"
@@ -129,9 +127,7 @@ def next_step(host: Host) -> dict[str, str]:
     return host.expect(protocol.Progress, "worker:0").values
 
 
-def test_a_stranger_cannot_set_a_tasks_progress_and_its_flood_harms_nothing(
-    host: Host, address: str
-) -> None:
+def test_a_stranger_cannot_report_and_its_flood_harms_nothing(host: Host, address: str) -> None:
     def flood(report: Callable[[str], None]) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.sendto(b"STEP=1000000", address)

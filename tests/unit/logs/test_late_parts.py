@@ -146,9 +146,7 @@ def shown(folder: Path, *, since: float | None = None) -> list[bytes]:
 
 @pytest.mark.parametrize("keep", [0, 3])
 @pytest.mark.parametrize("limit", [None, 1_000_000])
-def test_output_of_a_task_that_moves_and_returns_stands_in_its_order(
-    tmp_path: Path, keep: int, limit: int | None
-) -> None:
+def test_output_of_a_moved_task_is_in_order(tmp_path: Path, keep: int, limit: int | None) -> None:
     """`keep` bytes arrive only after the task has started on the next host."""
     (tmp_path / "logs").mkdir()
     first, second = LogMirror(tmp_path / "logs", limit), LogMirror(tmp_path / "logs", limit)
@@ -184,7 +182,7 @@ def test_where_an_attempt_begins_is_counted_in_the_copy(tmp_path: Path) -> None:
     assert mirror.offset_in_copy("worker:0", 10) == 26
 
 
-def test_a_part_that_comes_after_a_gap_is_a_failure_and_one_that_came_before_is_none(
+def test_a_part_after_a_gap_is_a_failure_and_a_repeated_one_is_none(
     tmp_path: Path,
 ) -> None:
     mirror = LogMirror(tmp_path)

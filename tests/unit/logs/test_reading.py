@@ -163,9 +163,7 @@ class TestMerge:
 
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
     @given(st.binary(max_size=100))
-    def test_a_damaged_index_loses_no_line(
-        self, tmp_path_factory: pytest.TempPathFactory, junk: bytes
-    ) -> None:
+    def test_a_damaged_index(self, tmp_path_factory: pytest.TempPathFactory, junk: bytes) -> None:
         job = Job(tmp_path_factory.mktemp("job"))
         Path(job.logs[0].index_path).write_bytes(junk)
         job.write("worker:0", b"a\nb\n")
@@ -194,9 +192,7 @@ class TestSelection:
         view = replace(PLAIN, grep=re.compile(rb"^\d*0{3}$"))
         assert self.numbers(spread.shown(view, last=last)) == list(range(0, 30000, 1000))[-last:]
 
-    def test_few_lines_of_a_large_log_read_its_end_and_paging_begins_at_once(
-        self, job: Job
-    ) -> None:
+    def test_few_lines_read_only_the_end_and_paging_begins_at_once(self, job: Job) -> None:
         job.write("worker:0", b"0123456789abcde\n" * 500_000, at=1)
         read = read_sizes(job)
         assert job.shown(last=10).count(b"\n") == 10
@@ -297,9 +293,7 @@ class TestFollower:
         job.write("worker:0", b"c\n")
         assert caught_up(follower) == b"worker:0 | c\n"
 
-    def test_a_task_that_writes_all_the_time_is_polled_until_it_pauses(
-        self, job: Job, follow: Follow
-    ) -> None:
+    def test_a_task_that_always_writes_is_polled(self, job: Job, follow: Follow) -> None:
         follower = follow(job.logs)
 
         def is_polled() -> bool:
