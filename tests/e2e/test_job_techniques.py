@@ -112,22 +112,17 @@ def test_two_workers_summarize_and_save_by_one_of_them(
     assert float(run_python("-c", APART, str(saved), str(one), cwd=tmp_path)) <= ONE_AND_TWO
 
 
-SPEC = """\
-name: fit
-strategy: parameter_server
-cluster: {{chief: 1, worker: 1, ps: 2}}
-program:
-  script: mnist
-  python: {python}
-  args: [--loop, fit, --epochs, 2, --steps-per-epoch, all, --batch-size, 80,
-    --checkpoint-dir, saved]
-"""
+def write_spec(distrun: Distrun, python: PreloadedPython, servers: int, args: str) -> None:
+    program = {"script": "mnist", "python": python.interpreter, "args": args.split()}
+    cluster = {"chief": 1, "worker": 1, "ps": servers}
+    distrun.write_spec("", strategy="parameter_server", cluster=cluster, program=program)
 
 
 def test_fit_on_parameter_servers(
     distrun: Distrun, preloaded: PreloadedPython, alone: Alone, small_mnist: Path
 ) -> None:
-    (distrun.cwd / "job.yaml").write_text(SPEC.format(python=preloaded.interpreter))
+    arguments = "--loop fit --epochs 2 --steps-per-epoch all --batch-size 80 --checkpoint-dir saved"
+    write_spec(distrun, preloaded, 2, arguments)
     with np.load(small_mnist / "mnist.npz") as archive:
         np.savez(distrun.cwd / "mnist.npz", **{name: archive[name][:500] for name in archive})
     done = distrun.checked("launch", "job.yaml", "--", "--data-dir", str(distrun.cwd), timeout=200)
@@ -229,20 +224,13 @@ def test_updates_are_compiled_where_it_pays(strategy: str, steps: int, compiles:
     assert optimizer.jit_compile is compiles
 
 
-SPEC_OF_ONE = """\
-name: ps
-strategy: parameter_server
-cluster: {{chief: 1, worker: 1, ps: 1}}
-program:
-  script: mnist
-  python: {python}
-  args: [--epochs, 1, --model, cnn, --batch-size, 8, --checkpoint-dir, saved]
-"""
 SAVED = re.compile(r"preempted at epoch 1, after step (\d+): saved in saved")
 
 
 def test_sigterm_saves(distrun: Distrun, preloaded: PreloadedPython, small_mnist: Path) -> None:
-    (distrun.cwd / "job.yaml").write_text(SPEC_OF_ONE.format(python=preloaded.interpreter))
+    write_spec(
+        distrun, preloaded, 1, "--epochs 1 --model cnn --batch-size 8 --checkpoint-dir saved"
+    )
     arguments = ["--", "--data-dir", str(small_mnist), "--steps-per-epoch", "100000"]
 
     def launched(*more: str) -> str:

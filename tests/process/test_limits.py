@@ -22,18 +22,13 @@ from harness.waiting import wait_until
 
 OPEN_FILES = "raise the limit on open files (`ulimit -n`)"
 PROCESSES = "raise the limit on processes (`ulimit -u`, or pids.max of the cgroup)"
-NO_PROC = 'mount -t tmpfs none /proc && exec "$@"'
-
-
-def run(*command: Any) -> subprocess.CompletedProcess[str]:
-    argv = list(map(str, command))
-    return captured(argv)
+NO_PROC = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh")
 
 
 def without_proc(*command: Any) -> subprocess.CompletedProcess[str]:
-    if os.geteuid() != 0 or run("unshare", "-m", "sh", "-c", NO_PROC, "sh", "true").returncode:
+    if os.geteuid() != 0 or captured([*NO_PROC, "true"]).returncode:
         skip("hiding /proc needs root", AS_ROOT)
-    return run("unshare", "-m", "sh", "-c", NO_PROC, "sh", *command)
+    return captured([*NO_PROC, *command])
 
 
 def test_many_descriptors_may_be_open(distrun: Distrun, capfd: pytest.CaptureFixture[str]) -> None:
@@ -87,7 +82,8 @@ def test_too_low_limits(distrun: Distrun, tmp_path: Path, monkeypatch: pytest.Mo
     there = sorted(tmp_path.rglob("*"))
 
     def limited(limit: str, line: str) -> subprocess.CompletedProcess[str]:
-        done = run("sh", "-c", f'{limit}; exec "$@"', "sh", *distrun.argv, *line.split())
+        words = ["sh", "-c", f'{limit}; exec "$@"', "sh", *distrun.argv, *line.split()]
+        done = captured(words)
         assert "Traceback" not in done.stderr, line
         return done
 
@@ -127,7 +123,7 @@ def test_too_few_processes_are_told(limit: int, distrun: Distrun, pids_cgroup: P
     (pids_cgroup / "pids.max").write_text(str(limit))
     enter = f'echo $$ > {pids_cgroup}/cgroup.procs; exec "$@"'
     spec = distrun.write_spec("exec sleep 1000")
-    done = run("sh", "-c", enter, "sh", *distrun.argv, "launch", spec)
+    done = captured(["sh", "-c", enter, "sh", *distrun.argv, "launch", spec])
     assert done.returncode == 69, done.stderr
     assert "a limit on processes is reached" in done.stderr
     assert PROCESSES in done.stderr
@@ -150,7 +146,7 @@ def test_many_commands_wait_for_a_job_that_inherits_a_low_limit(distrun: Distrun
     """The supervisor raises its limit as far as it may; its tasks have the inherited one."""
     spec = distrun.write_spec("ulimit -n; exec sleep 1000", workers=1)
     wrapper = ["prlimit", "--nofile=40:1000", *distrun.argv]
-    done = run(*wrapper, "launch", "-d", spec)
+    done = captured([*wrapper, "launch", "-d", spec])
     assert done.returncode == 0, done.stderr
     job = done.stdout.strip()
     folder = JobFolder(distrun.home / "jobs" / job)

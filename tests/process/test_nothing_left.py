@@ -79,18 +79,10 @@ def write_spec(folder: Path, command: str) -> None:
     (folder / "job.yaml").write_text(json.dumps(spec))
 
 
-COMMANDS = {
-    "doctor": ("doctor",),
-    "launch over ssh": ("launch",),
-    "plan": ("plan",),
-    "validate": ("validate",),
-}
-
-
 @pytest.fixture
 def started(request: pytest.FixtureRequest, distrun: Distrun) -> Iterator[Started]:
     write_spec(distrun.cwd, request.param)
-    found = Started(distrun.cwd, distrun, *COMMANDS[request.param], "job.yaml")
+    found = Started(distrun.cwd, distrun, request.param.split()[0], "job.yaml")
     yield found
     for each in found.found:
         processes.send(each, signal.SIGKILL)

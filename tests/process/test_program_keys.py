@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from distrun.spec.loader import load
-from harness.command import Distrun, write_program
+from harness.command import Distrun, write_program, write_spec
 from harness.terminal import OpenTerminal
 
 SHOW = """\
@@ -86,17 +85,12 @@ def test_tasks_have_what_the_plan_shows(distrun: Distrun, monkeypatch: pytest.Mo
     assert planned() == ""
 
 
-def write(folder: Path, **keys: Any) -> Path:
-    job = {"strategy": "multi_worker_mirrored", "cluster": {"worker": 1}, **keys}
-    path = folder / "job.yaml"
-    path.write_text(yaml.safe_dump(job, sort_keys=False))
-    return path
-
-
 def test_variables_in_values(tmp_path: Path) -> None:
     words = ["echo", "x${A}${B}y", "$${A}", "$A", "${A:-b}", "${EMPTY}"]
     program = {"command": words, "args": ["--dir=${A}/data"], "env": {"DIR": "${A}"}}
-    path = write(tmp_path, name="${WHO}-job", cluster={"worker": "${COUNT}"}, program=program)
+    path = write_spec(
+        tmp_path, "", name="${WHO}-job", cluster={"worker": "${COUNT}"}, program=program
+    )
     path.write_text(path.read_text().replace("'${COUNT}'", "${COUNT}"))
     environ = {"WHO": "me", "COUNT": "3", "A": "/a b", "B": "'", "EMPTY": ""}
     spec = load(path, environ=environ)
@@ -128,7 +122,7 @@ def test_what_is_not_expanded_or_not_there(distrun: Distrun, terminal: OpenTermi
         "env": {"CACHE": "~/cache", "PRICE": "$5"},
         "python": "python9.9",
     }
-    path = write(distrun.cwd, program=program)
+    path = distrun.write_spec("", 1, program=program)
     window = terminal("validate", path, columns=200)
     assert window.finish() == 0
     text = window.text()
@@ -136,8 +130,9 @@ def test_what_is_not_expanded_or_not_there(distrun: Distrun, terminal: OpenTermi
     assert sorted(keys) == [*["program.args"] * 4, "program.env.CACHE", "program.python"]
     assert "nothing expands the '$HOME' in '$HOME/data'" in text
     assert "there is no program" in text
-    write(distrun.cwd, program={"command": ["sh", "-c", "echo $HOME ~", "$HOME"], "args": ["~"]})
+    expanded = {"command": ["sh", "-c", "echo $HOME ~", "$HOME"], "args": ["~"]}
+    distrun.write_spec("", 1, program=expanded)
     assert "warning" not in distrun("validate", path).stderr
-    write(distrun.cwd, program={"command": ["no-such-program"]})
+    distrun.write_spec("", 1, program={"command": ["no-such-program"]})
     assert "program.command: there is no program" in distrun.told(65, "launch", "--strict", path)
     assert distrun.asked("ps", "-a") == "", "nothing was launched"

@@ -604,30 +604,29 @@ def test_a_process_that_was_killed_is_told_by_words(log: str, script: str, is_to
         'Stack (most recent call last):\n  File "/t.py", line 5, in f\n    g()\nOSError: slow\n',
         "sizes:\nmodel.py 340 lines\nUserWarning: slow\n",
         "\nmodel.py 340 lines\nError: 503, trying again\n",
+        f"{RAISED}up\n",
+        "ValueError: none\n",
     ],
 )
-def test_a_stack_or_a_list_is_no_exception(log: str) -> None:
-    assert not found("mwm worker", "worker:0 gone 0", worker0=log)
+def test_a_stack_a_list_or_an_exception_after_which_it_went_on_is_none(log: str) -> None:
+    of_one = ("mwm worker", "worker:0 gone 0")
+    assert not found(*of_one, worker0=log)
+    assert not found(*of_one, script="python own.py", worker0=log)
+    assert not found(*of_one, script="python own.py\necho $?", worker0=f"{log}0\n")
 
 
-@pytest.mark.parametrize("echo", ["", "\necho $?"])
-@pytest.mark.parametrize("log", [f"{RAISED}up\n", "ValueError: none\n"])
-def test_an_exception_after_which_it_went_on_is_none(log: str, echo: str) -> None:
-    log += "0\n" if echo else ""
-    assert not found("mwm worker", "worker:0 gone 0", script=f"python own.py{echo}", worker0=log)
-
-
-@pytest.mark.parametrize(("script", "is_told"), [("t.py", False), ("", True)])
-def test_a_script_that_warns_of_an_exception_has_caught_it(script: str, is_told: bool) -> None:
-    log = f"2026-11-27 WARNING t: no wandb, going on\n{RAISED}"
-    verdict = judged("mwm worker", "worker:0 gone 0", program=script, worker0=log)
-    assert (verdict is not None) is is_told
-
-
-@pytest.mark.parametrize(("script", "is_told"), [("launch.py", True), ("t.py", False)])
-def test_an_exception_that_ended_another_script_is_told(script: str, is_told: bool) -> None:
-    """The program runs it, does not look at its code, and goes on."""
-    log = f"{RAISED}all experiments finished\n"
+@pytest.mark.parametrize(
+    ("log", "script", "is_told"),
+    [
+        # A script that warns of an exception has caught it.
+        (f"2026-11-27 WARNING t: no wandb, going on\n{RAISED}", "t.py", False),
+        (f"2026-11-27 WARNING t: no wandb, going on\n{RAISED}", "", True),
+        # It ended another script, whose code the program does not look at.
+        (f"{RAISED}all experiments finished\n", "launch.py", True),
+        (f"{RAISED}all experiments finished\n", "t.py", False),
+    ],
+)
+def test_an_exception_counts_by_its_script(log: str, script: str, is_told: bool) -> None:
     verdict = judged("mwm worker", "worker:0 gone 0", program=script, worker0=log)
     assert (verdict is not None) is is_told
 
