@@ -197,9 +197,7 @@ def test_it_leaves_without_deleting_anything_and_flushes_what_is_written() -> No
     assert left.stdout == "written the generated code is removed\n"
 
 
-def test_tensorflow_is_imported_with_keras_2_and_without_gc(
-    run_python: RunPython,
-) -> None:
+def test_tensorflow_is_imported_with_keras_2_and_without_gc(run_python: RunPython) -> None:
     assert run_python("-c", IMPORTS, cwd=MAIN.parent) == "tf_keras 2"
 
 
@@ -347,7 +345,5 @@ except JobError as error:
 """
 
 
-def test_a_save_without_its_worker_is_retried_and_a_full_disk_told(
-    run_python: RunPython,
-) -> None:
+def test_a_save_without_its_worker_is_retried_and_a_full_disk_told(run_python: RunPython) -> None:
     assert run_python("-c", SAVED_AGAIN, cwd=MAIN.parent) == "saved\nfull 2"

@@ -46,9 +46,7 @@ def test_an_incomplete_folder_is_removed_and_what_is_no_job_is_not(distrun: Dist
     assert (jobs / "thesis" / "text").read_text() == "important"
 
 
-def test_a_choice_is_needed_without_a_terminal_and_running_jobs_stay(
-    distrun: Distrun,
-) -> None:
+def test_a_choice_is_needed_without_a_terminal_and_running_jobs_stay(distrun: Distrun) -> None:
     running = distrun.detached("until echo out; test -e go; do sleep 0.2; done", workers=1)
     ids = [distrun.detached("exit 0", workers=1, name=f"over{n}") for n in range(3)]
     distrun("wait", *ids)

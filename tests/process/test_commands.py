@@ -15,9 +15,7 @@ from harness.values import not_none
 from harness.waiting import SOON, wait_until
 
 
-def test_a_detached_job_may_end_at_once_and_wait_has_a_failure(
-    distrun: Distrun,
-) -> None:
+def test_a_detached_job_may_end_at_once_and_wait_has_a_failure(distrun: Distrun) -> None:
     """The job may end before or after the launch has seen all its tasks start."""
     jobs = [distrun.detached(f"exit {code}", workers=1) for code in (0, 7)]
     assert "exit code 7" in distrun.told(7, "wait", "--timeout", "60s", *jobs).splitlines()[-1]

@@ -80,9 +80,7 @@ def test_the_roles_of_the_page_start_in_order_and_find_each_other(distrun: Distr
 SEARCHED_FOREVER = shell(f"echo {'a' * 56}b; {SERVE}", ready={"line": "^(a+)+$"})
 
 
-def test_a_line_counts_after_much_output_but_not_of_another_attempt(
-    distrun: Distrun,
-) -> None:
+def test_a_line_counts_after_much_output_but_not_of_another_attempt(distrun: Distrun) -> None:
     """The proxy is ready, then fails together with the workers' first attempt."""
     proxy = (
         "[ $DISTRUN_ATTEMPT = 0 ] && echo ready && until [ -e end ]; do sleep 0.02; done && exit 3"

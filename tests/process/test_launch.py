@@ -16,9 +16,7 @@ from harness.values import not_none
 from harness.waiting import wait_until
 
 
-def test_a_failure_is_the_exit_code_and_named_when_nothing_is_left(
-    distrun: Distrun,
-) -> None:
+def test_a_failure_is_the_exit_code_and_named_when_nothing_is_left(distrun: Distrun) -> None:
     spec = distrun.write_spec(
         "touch up-$DISTRUN_TASK; test $DISTRUN_TASK = worker:1 || exec sleep 600; "
         "until test -e up-worker:0 && test -e up-worker:2; do sleep 0.02; done; "
@@ -52,9 +50,7 @@ def test_a_taken_port_is_named_before_anything_starts(distrun: Distrun) -> None:
     assert not (distrun.cwd / "started").exists()
 
 
-def test_no_input_and_what_a_task_leaves_does_not_keep_the_job(
-    distrun: Distrun,
-) -> None:
+def test_no_input_and_what_a_task_leaves_does_not_keep_the_job(distrun: Distrun) -> None:
     script = "setsid sleep 600 & sleep 600 & cat; echo over"
     done = distrun("launch", distrun.write_spec(script, 1), stdin=subprocess.PIPE)
     assert (done.returncode, done.stdout) == (0, "worker:0 | over\n")

@@ -163,9 +163,7 @@ def test_many_commands_wait_for_a_job_that_inherits_a_low_limit(distrun: Distrun
 SOON = {"max": 3, "backoff": "50ms"}
 
 
-def test_output_is_shown_without_a_record_until_a_restart_fails(
-    distrun: Distrun,
-) -> None:
+def test_output_is_shown_without_a_record_until_a_restart_fails(distrun: Distrun) -> None:
     script = (
         "echo before; until test -e go; do sleep 0.02; done; echo after; sleep 1; echo last; exit 1"
     )

@@ -97,9 +97,7 @@ def test_the_last_events(distrun: Distrun) -> None:
     assert distrun("events", "-f", "-n", "1").stdout == distrun.asked("events", "-n", "1")
 
 
-def test_last_lines_are_found_in_a_log_of_few_newlines(
-    distrun: Distrun,
-) -> None:
+def test_last_lines_are_found_in_a_log_of_few_newlines(distrun: Distrun) -> None:
     """Before, this took time that grew with the square of the log's size, and memory with it."""
     script = "echo first; truncate -s 4T /proc/self/fd/1; echo cut; echo after; exit 1"
     job = distrun.detached(script, workers=1)
@@ -172,9 +170,7 @@ def test_only_the_newest_output_stays_and_every_command_reads_it(distrun: Distru
     assert distrun.asked("events", "--json").count('"log_max_size_bytes": 300000') == 1
 
 
-def test_an_overtaken_reader_shows_whole_lines_and_what_is_missing(
-    distrun: Distrun,
-) -> None:
+def test_an_overtaken_reader_shows_whole_lines_and_what_is_missing(distrun: Distrun) -> None:
     go = distrun.cwd / "go"
     script = f"until [ -e {go} ]; do sleep 0.05; done; {LINES}"
     launch = distrun.start(

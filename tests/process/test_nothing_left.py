@@ -279,9 +279,7 @@ def test_a_job_that_waits_for_what_a_task_has_left_says_so(distrun: Distrun) -> 
     assert distrun("wait", job).returncode == 0
 
 
-def test_an_nvidia_smi_that_does_not_die_holds_no_job(
-    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_undying_nvidia_smi(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, exits = distrun.home / "asked", distrun.home / "exits"
     text = f"#!/bin/sh\ncase $* in *=index*) ;; *) echo $$ > '{asked}'; exec sleep 600;; esac\n"
     write_program(distrun.cwd / "nvidia-smi", text)

@@ -230,9 +230,7 @@ def test_a_host_that_sends_its_logs_too_slowly_is_not_waited_for(clearing: Clear
     assert not_none(clearing.agent.lost_logs).within == (Cause(Code.LOGS_TOO_SLOW),)
 
 
-def test_a_host_that_sends_fast_enough_is_waited_for_within_limits(
-    clearing: Clearing,
-) -> None:
+def test_a_host_that_sends_fast_enough_is_waited_for_within_limits(clearing: Clearing) -> None:
     """16 KiB/s are."""
     clearing.advance(600, log_parts(100_000))
     assert not clearing.is_finished

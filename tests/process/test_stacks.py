@@ -63,9 +63,7 @@ def test_no_process_stays_suspended_by_a_py_spy_that_takes_too_long(tmp_path: Pa
         os.close(program)
 
 
-def test_a_stall_restarts_the_job_then_ends_it_and_names_the_task(
-    distrun: Distrun,
-) -> None:
+def test_a_stall_restarts_the_job_then_ends_it_and_names_the_task(distrun: Distrun) -> None:
     keys = {"restart": {"max": 1, "backoff": "50ms"}, "timeouts": {"stall": "3s", "grace": "1s"}}
     done = distrun.launch(hanging_script(distrun.cwd), workers=3, **keys)
     assert done.returncode == 75

@@ -209,9 +209,7 @@ ctypes.CDLL(None).pthread_exit(None)
 """Its first thread is a zombie, which /proc shows as the process's state."""
 
 
-def test_lost_tasks_are_found_without_environment_or_first_thread(
-    distrun: Distrun,
-) -> None:
+def test_lost_tasks_are_found_without_environment_or_first_thread(distrun: Distrun) -> None:
     up = distrun.cwd / "up"
     bare = f"exec env -i sh -c '{IGNORES_TERM}'"
     job = distrun.detached(f"test $DISTRUN_TASK = worker:0 || {bare}\n{THREAD}")
@@ -228,9 +226,7 @@ def test_lost_tasks_are_found_without_environment_or_first_thread(
     assert distrun("clean", "--all").stdout.split() == [job]
 
 
-def test_a_hidden_daemon_of_a_lost_job_is_found_when_all_else_is_dead(
-    distrun: Distrun,
-) -> None:
+def test_a_hidden_daemon_of_a_lost_job_is_found_when_all_else_is_dead(distrun: Distrun) -> None:
     """Its session and its environment are its own, and its parents are dead."""
     daemon = f"setsid env -i sh -c 'echo $$ >pid-daemon; {IGNORES_TERM}'"
     job = distrun.detached(f"({daemon} &); exec sleep 600", workers=1)
@@ -334,9 +330,7 @@ def answer_to(distrun: Distrun, job: str, request: dict[str, Any]) -> dict[str, 
         return dict(json.loads(answer.read()[LENGTH.size :]))
 
 
-def test_a_request_that_is_not_understood_is_answered_and_shown(
-    distrun: Distrun,
-) -> None:
+def test_a_request_that_is_not_understood_is_answered_and_shown(distrun: Distrun) -> None:
     """Other jobs are ended all the same, and the worst exit code counts."""
     lost = distrun.detached(IGNORES, workers=1)
     runs = distrun.detached("exec sleep 600", workers=1)

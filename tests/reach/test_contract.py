@@ -151,9 +151,7 @@ def test_a_running_job_is_shown_and_what_its_tasks_write_comes_back(reach: Reach
     assert reach.fetched_later in reach.distrun("fetch", "job", "out", "-o", "later").stderr
 
 
-def test_a_dead_carrier_costs_no_line_or_the_host_and_kill_is_complete(
-    reach: Reach,
-) -> None:
+def test_a_dead_carrier_costs_no_line_or_the_host_and_kill_is_complete(reach: Reach) -> None:
     is_restored = reach.restores_links or not reach.carrier
     launch = reach.launch(COUNTS, timeouts={"link": "60s" if is_restored else "3s"})
     tasks = reach.wait_for_processes(2, "sh")
@@ -177,9 +175,7 @@ def test_a_dead_carrier_costs_no_line_or_the_host_and_kill_is_complete(
     reach.wait_for_processes(0)
 
 
-def test_a_group_starts_again_as_a_whole_and_ends_with_its_agent(
-    reach: Reach,
-) -> None:
+def test_a_group_starts_again_as_a_whole_and_ends_with_its_agent(reach: Reach) -> None:
     script = (
         "echo attempt $DISTRUN_ATTEMPT $TF_CONFIG; "
         "[ $DISTRUN_ATTEMPT = 1 ] && { setsid sleep MARK & sleep MARK; exit; }; "
@@ -204,9 +200,7 @@ def test_a_group_starts_again_as_a_whole_and_ends_with_its_agent(
     assert max(ends) <= min(starts)
 
 
-def test_a_job_that_lost_its_supervisor_is_resumed_with_its_lines(
-    reach: Reach,
-) -> None:
+def test_a_job_that_lost_its_supervisor_is_resumed_with_its_lines(reach: Reach) -> None:
     script = f"[ $DISTRUN_ATTEMPT = 1 ] && {{ echo again; exit; }}; {COUNTS}"
     launch = reach.launch(script, timeouts={"link": "5m", "grace": "2s"})
     reach.wait_for_processes(2, "sh")

@@ -127,9 +127,7 @@ class Sent(list[Any]):
         return SimpleNamespace(send=self.append, flush=int, drain=int, pending=False, broken=False)
 
 
-def test_a_host_lists_what_was_written_and_sends_as_much_as_listed(
-    tmp_path: Path,
-) -> None:
+def test_a_host_lists_what_was_written_and_sends_as_much_as_listed(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     for name in ("out/log", "other", "old"):
         (tmp_path / name).write_text("0123456789")

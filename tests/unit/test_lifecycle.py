@@ -275,9 +275,7 @@ CHANGES = st.lists(st.dictionaries(KEYS, st.integers(), max_size=150), max_size=
 
 
 @given(changes=CHANGES)
-def test_the_mapping_of_tasks_is_a_dict_with_versions(
-    changes: list[dict[str, int]],
-) -> None:
+def test_the_mapping_of_tasks_is_a_dict_with_versions(changes: list[dict[str, int]]) -> None:
     plain: dict[str, int] = {}
     chunked: ChunkedMap[int] = ChunkedMap()
     versions = []

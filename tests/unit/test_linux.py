@@ -166,9 +166,7 @@ def test_a_kill_that_no_task_died_of_soon_is_none_of_its_later_deaths(newer: Hos
     assert "oom_kill rose from 6 to 7" in found(watch, 80, of_child=False)
 
 
-def test_what_a_child_leaves_while_reaping_is_seen(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_a_child_leaves_while_reaping_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel gives its children to this process after they could be listed."""
     lists = [[1], [2]]
     monkeypatch.setattr(processes, "children", lambda _pid: lists.pop(0))

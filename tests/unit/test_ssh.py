@@ -50,9 +50,7 @@ def test_options_that_a_link_depends_on_win_over_those_of_the_spec() -> None:
     assert {name: first[name] for name in needed} == needed
 
 
-def test_an_ssh_that_does_not_die_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_undying_ssh_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_program(tmp_path / "ssh", f"#!/bin/sh\necho $$ > '{tmp_path}/pid'\nexec sleep 600\n")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setattr(machine, "_SSH_SECONDS", 0.5)

@@ -129,9 +129,7 @@ def test_nothing_is_watched_once_it_is_stopped(stalling: Tasks) -> None:
 
 @pytest.mark.parametrize("task", ["worker:0", "worker:1"])
 @pytest.mark.parametrize(("share", "is_quiet"), [(0.009, True), (0.012, False), (BUSY, False)])
-def test_a_task_is_idle_that_uses_less_than_a_hundredth_of_a_core(
-    quiet: Tasks, task: str, share: float, is_quiet: bool
-) -> None:
+def test_who_is_idle(quiet: Tasks, task: str, share: float, is_quiet: bool) -> None:
     quiet.shares[task] = share
     assert (quiet.wait(3600.0) is not None) is is_quiet
     assert quiet.measured < 3600.0 / QUIET_SECONDS * 3

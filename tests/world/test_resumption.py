@@ -60,9 +60,7 @@ def test_a_host_that_cannot_be_reached_is_waited_for_until_its_lease_is_over(wor
     job.succeed()
 
 
-def test_without_a_lease_an_unreachable_host_refuses_the_resume(
-    world: Launch,
-) -> None:
+def test_without_a_lease_an_unreachable_host_refuses_the_resume(world: Launch) -> None:
     job = world(2, timeouts={"link": "off"})
     job.cut("h2")
     lose_supervisor(job)

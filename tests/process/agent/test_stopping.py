@@ -13,9 +13,7 @@ from harness.processes import alive
 from harness.waiting import wait_until
 
 
-def test_ignored_sigterm_is_sigkill_after_the_grace_or_a_shorter_one(
-    any_host: Host,
-) -> None:
+def test_ignored_sigterm_is_sigkill_after_the_grace_or_a_shorter_one(any_host: Host) -> None:
     host = any_host
     host.stop("worker:7")  # stopping what is not there does nothing
     loop = "trap '' TERM; echo it ready $$; while :; do sleep 0.1; done"

@@ -182,9 +182,7 @@ def test_where_an_attempt_begins_is_counted_in_the_copy(tmp_path: Path) -> None:
     assert mirror.offset_in_copy("worker:0", 10) == 26
 
 
-def test_a_part_after_a_gap_is_a_failure_and_a_repeated_one_is_none(
-    tmp_path: Path,
-) -> None:
+def test_a_part_after_a_gap_is_a_failure_and_a_repeated_one_is_none(tmp_path: Path) -> None:
     mirror = LogMirror(tmp_path)
     mirror.add(LOG)
     for _ in range(2):
