@@ -14,13 +14,16 @@ from distrun.frozen import Frozen, replace
 from distrun.job import record
 from distrun.job.events import Result
 from distrun.spec.model import Spec
-from distrun.spec.regular_file import open_regular_file
+from distrun.spec.regular_file import read_regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from distrun.job.folder import JobFolder
     from distrun.lifecycle import JobState
+
+_LARGEST_SPEC = 64 << 20
+"""Bytes."""
 
 
 class Resumption(Frozen, kw_only=True):
@@ -111,12 +114,13 @@ def recorded_spec(folder: JobFolder) -> Spec:
     Raises:
         HostError: it cannot be read.
     """
+    path = folder.resolved_spec_file
     try:
-        with open_regular_file(folder.resolved_spec_file) as file:
-            return decode(Spec, file.read())
-    except (OSError, ValueError) as error:
+        return decode(Spec, read_regular_file(str(path), largest=_LARGEST_SPEC) or b"")
+    except ValueError as error:
+        what = "a damaged spec.json" if os.path.lexists(path) else "no spec.json"
         raise HostError(
-            f"job {folder.job_id} has no spec.json: its disk was full, or it is too old",
+            f"job {folder.job_id} has {what}: its disk was full, or it is too old",
             hint=f"launch it again: its spec is {folder.shown(folder.spec_file)}",
         ) from error
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,6 +12,7 @@ from functools import partial
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.file_messages import FileRead, FileReadEnd, ReadFile
+from distrun.codec import decode
 from distrun.errors import HostError, UsageError
 from distrun.frozen import Frozen
 from distrun.job import events
@@ -40,6 +40,17 @@ class File(Frozen):
     path: str
     found: Found
     target: str
+
+
+class _Task(Frozen, kw_only=True):
+    name: str
+    host: str
+    workdir: str
+    or_home: bool = False
+
+
+class _Plan(Frozen):
+    tasks: tuple[_Task, ...]
 
 
 class Fetched(Frozen, kw_only=True):
@@ -175,31 +186,42 @@ class Fetch:
         self._loop.turn(0.5)
         self._links.check_exits()
 
+    def _tasks(self) -> tuple[_Task, ...]:
+        """Return the tasks of the plan, which are known also if the record is damaged."""
+        path = self._folder.plan_file
+        if not os.path.lexists(path):
+            raise UsageError(f"job {self._folder.job_id} has started no task yet")
+        try:
+            return decode(_Plan, read_regular_file(str(path), largest=_LARGEST_FILE) or b"").tasks
+        except ValueError as error:
+            text = f"the plan of job {self._folder.job_id} is damaged"
+            text += ", so it is not known where its tasks ran"
+            raise HostError(text, hint=f"it is {self._folder.shown(path)}") from error
+
     def _sources(self) -> list[tuple[FileSource, Arguments]]:
         history = Job(self._folder).history
-        content = read_regular_file(str(self._folder.plan_file), largest=_LARGEST_FILE)
-        tasks = json.loads(content or b"{}").get("tasks", [])
+        tasks = self._tasks()
         kept = {e.host: e.folder for e in history if isinstance(e, events.FilesPreserved)}
         agents = {e.host: e for e in history if isinstance(e, events.HostReady)}
         found = []
         skipped = os.path.abspath(self._tree.path)
-        for host in dict.fromkeys(str(task["host"]) for task in tasks):
+        for host in dict.fromkeys(task.host for task in tasks):
             agent = agents.get(host)
             reach = make_former_reach(host, self._spec, "" if agent is None else agent.found_as)
             if reach.lifetime is Lifetime.SUPERVISOR:
                 continue
-            own = [task for task in tasks if task["host"] == host]
-            workdirs = list(dict.fromkeys(str(task["workdir"]) for task in own))
+            own = [task for task in tasks if task.host == host]
+            workdirs = list(dict.fromkeys(task.workdir for task in own))
             source = FileSource(host, reach, self._links)
             for number, workdir in enumerate(workdirs):
-                first = next(task["name"] for task in own if task["workdir"] == workdir)
+                first = next(task.name for task in own if task.workdir == workdir)
                 label = host if len(workdirs) == 1 else f"{host}-{first.replace(':', '-')}"
                 self._places[label.replace("/", "_")] = source, number
-            names = {task["name"] for task in own}
+            names = {task.name for task in own}
             begins = [e.at for e in history if isinstance(e, events.TaskStarted) if e.task in names]
             inside = os.path.relpath(skipped, self._spec.program.workdir)
             folder = "" if agent is None else agent.folder
-            homes = [("~", "")] if any(task.get("or_home") for task in own) else []
+            homes = [("~", "")] if any(task.or_home for task in own) else []
             places = [_places(each, folder, kept.get(host, "")) + homes for each in workdirs]
             began = min(begins, default=0.0) - _CLOCK_SECONDS
             outside = inside.startswith("..") or inside == "."
@@ -208,8 +230,6 @@ class Fetch:
             own_folders += [] if outside else [skipped]
             arguments = Arguments(places, self._patterns, began, own_folders)
             found.append((source, arguments))
-        if not tasks:
-            raise UsageError(f"job {self._folder.job_id} has started no task yet")
         if not found:
             raise UsageError(
                 f"job {self._folder.job_id} has no tasks on other hosts",
