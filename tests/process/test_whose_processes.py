@@ -126,6 +126,9 @@ def test_the_processes_of_the_job_are_found(limit: str, start: Start, tmp_path: 
         pid = pid_in(tmp_path, f"it-{number}")
         names = ("worker:0", job_processes.UNKNOWN)
         wait_until(lambda: by_marks().get(pid) in names, what=how)  # noqa: B023 - called at once
+    of_this = Traces(TOKEN, "", {}, JOB, (facts.pid_namespace(), os.getpid()))
+    assert not found(of_this), "a supervisor's own processes are not those of an earlier one"
+    assert found(of_this._replace(asker=("another machine", os.getpid())))
 
 
 @pytest.mark.parametrize("limit", ["", LOW])

@@ -34,7 +34,7 @@ _MOST_PIDS = 50
 def main(  # noqa: PLR0913, PLR0917 - they are written into a script
     mark: bytes,
     token: str,
-    traces: Tuple[str, str, Dict[int, Tuple[str, int, float]], str],
+    traces: Tuple[str, str, Dict[int, Tuple[str, int, float]], str, Tuple[str, int]],
     folder: str,
     have: Dict[str, int],
     limit: Optional[int],

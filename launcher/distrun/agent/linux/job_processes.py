@@ -42,12 +42,15 @@ class Traces(Struct):
         first: by the id of a task's first process: its name, its attempt, and when it ran the
             program (Unix seconds).
         job_id: the job's id, for the labels of its attempts: see :mod:`.labels`.
+        asker: the supervisor or command that asks, which is on another machine or on this one, by
+            its namespace and id. What it has started is not meant, such as its ssh clients.
     """
 
     token: str
     namespace: str
     first: Dict[int, Tuple[str, int, float]]
     job_id: str
+    asker: Tuple[str, int] = ("", 0)
 
 
 class Member(Struct):
@@ -91,6 +94,7 @@ class _Machine:
     def __init__(self, traces: Traces) -> None:
         found = map(processes.find, processes.every_pid())
         self._all = {each.pid: each for each in found if each is not None and not each.is_zombie}
+        self._asker = traces.asker[1] if traces.asker[0] == facts.pid_namespace() else 0
         self._roots: Dict[int, Member] = {}
         for pid, process in self._all.items():
             member = _first(process, traces) or _marked(process, traces)
@@ -128,9 +132,12 @@ class _Machine:
         spared = {self._all[pid].session for pid in callers}
         found = []
         for pid, process in self._all.items():
-            above = next((each for each in self._ancestors(pid) if each in self._roots), None)
+            line = self._ancestors(pid)
+            above = next((each for each in line if each in self._roots), None)
             root = sessions.get(process.session) if above is None else self._roots[above]
-            if root is not None and pid not in callers and process.session not in spared:
+            if root is None or pid in callers or self._asker in line:
+                continue
+            if process.session not in spared:
                 found.append(root._replace(process=process))
         return found
 

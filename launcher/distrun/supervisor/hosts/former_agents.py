@@ -8,9 +8,11 @@ agent is over: it is counted from now, because the earlier supervisor may have d
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping
 
 from distrun.agent import protocol
+from distrun.agent.linux import facts
 from distrun.agent.linux.job_processes import Traces
 from distrun.agent.protocol import Cause, Code, Report
 from distrun.agent.protocol.file_messages import FilesPreserved
@@ -58,8 +60,8 @@ class FormerAgent(LinkUser):
     ) -> None:
         self.name, self.reach, self.mirror, self.folder = name, reach, mirror, folder
         self._links = links
-        self._token = token
-        self._traces = (traces.token, traces.namespace, traces.first, traces.job_id)
+        self._token, own = token, (facts.pid_namespace(), os.getpid())
+        self._traces = (traces.token, traces.namespace, traces.first, traces.job_id, own)
         self._attempts = None if attempts is None else dict(attempts)
         self._lease = lease
         self._lease_ends = links.loop.now() + (lease or 0.0)
