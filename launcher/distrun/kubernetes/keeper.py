@@ -59,7 +59,6 @@ class Keeper:
     """Keeps the pods of one job.
 
     Args:
-        control: the socket that requests arrive on.
         settings: `kubectl`: its first words, `jobs`: the manifests, `start`: seconds until all pods
             must run, or None, `adopts`: whether the Jobs of an earlier process are to be kept.
     """

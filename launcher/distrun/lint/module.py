@@ -76,7 +76,6 @@ class Module:
 
     Attributes:
         blocks: the uses in each function, and (None) outside, in the order in which they run.
-        functions: those at the top, by dotted name.
         words: its names, attributes and texts, and `while` if it has such a loop.
     """
 

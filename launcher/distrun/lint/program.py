@@ -37,7 +37,6 @@ class Program:
         modules: by name, the script first, as `__main__`. Empty if that could not be parsed.
         uses, words: those of all modules.
         beside: the first names of modules that are beside the script.
-        files: the files that were read.
         faults: line, column and message of the syntax error of each file that has one.
         unread: why files could not be read.
         python: its interpreter, as messages name it.

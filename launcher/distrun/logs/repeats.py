@@ -34,10 +34,6 @@ class RepeatFolder:
 
     The lines of each task keep their order. A line that all tasks of the role have printed waits
     no longer, except for the lines before it.
-
-    Args:
-        view: how to show lines.
-        tasks: the tasks whose lines are shown.
     """
 
     def __init__(

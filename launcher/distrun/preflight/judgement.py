@@ -41,7 +41,6 @@ class HostAnswers(Frozen, kw_only=True):
     Attributes:
         clock_offset: seconds by which its clock is ahead of this machine's.
         clock_tolerance: the largest error of that, in seconds: half the round trip.
-        dialled: the result of its calls; None if it had none to make.
         ports: how many ports it holds; 0 if only an evaluator runs there.
         unwritten: why it could not write into folders that hosts are to share.
     """

@@ -67,7 +67,6 @@ class IgnoreRules(Frozen):
         failures: why git did not say which files it keeps; it is not asked again after one.
         kept: the real paths of files that git keeps, and of their folders; None: patterns decide.
         levels: folders (absolute) with their patterns, the deepest folder first.
-        size: the bytes of the files that were read.
     """
 
     failures: list[str]
