@@ -68,7 +68,7 @@ CUT = {"has no events": b"", "is missing": None, "is damaged": b'{"event":"JobCr
 TOLD = {
     **dict.fromkeys(("ps -a", "status", "status --timing", "logs", "logs -f", "events"), 0),
     **dict.fromkeys(("report -o page.html", "bundle -o job.tar.gz", "kill JOB"), 0),
-    **dict.fromkeys(("wait", "resume"), 69),
+    **dict.fromkeys(("wait", "resume", "profile"), 69),
     "fetch JOB": 2,
 }
 

@@ -261,7 +261,7 @@ def take_stacks(
     native: bool = False,
     seconds: int = 0,
 ) -> Stacks | None:
-    """Return the stacks of a job's tasks; None if its supervisor has ended.
+    """Return the stacks of a job's tasks; None if it has ended.
 
     Args:
         folder: the job's.
@@ -277,6 +277,8 @@ def take_stacks(
 
     channel = connect(folder)
     if channel is None:
+        if not (folder.is_elsewhere or folder.state().phase.is_final):
+            raise _unknown_result(folder)
         return None
     with contextlib.closing(channel):
         channel.send(protocol.TakeStacks(program, tasks, native, seconds))
