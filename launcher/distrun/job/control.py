@@ -235,21 +235,16 @@ def removed_error(folder: JobFolder) -> HostError:
 def progress(folder: JobFolder) -> dict[str, protocol.Progress]:
     """Return what each task of a running job has reported or printed last, if it is near."""
     found: dict[str, protocol.Progress] = {}
-    if folder.is_elsewhere:  # its record and its samples have to do
-        return found
-    try:
-        channel = connect(folder, _ANSWER_SECONDS)
-    except InternalError:
-        return found
-    if channel is None:
-        return found
-    channel.send(protocol.Watch())
-    with contextlib.closing(channel), contextlib.suppress(DistrunError):
-        for message in notices(channel, _ANSWER_SECONDS):
-            if isinstance(message, protocol.Progress):
-                found[message.task] = message
-            elif isinstance(message, protocol.WatchStarted):
-                break
+    with contextlib.suppress(DistrunError), contextlib.ExitStack() as stack:
+        # Elsewhere, its record and its samples have to do.
+        channel = None if folder.is_elsewhere else connect(folder, _ANSWER_SECONDS)
+        if channel is not None:
+            stack.enter_context(contextlib.closing(channel)).send(protocol.Watch())
+            for message in notices(channel, _ANSWER_SECONDS):
+                if isinstance(message, protocol.Progress):
+                    found[message.task] = message
+                elif isinstance(message, protocol.WatchStarted):
+                    break
     return found
 
 

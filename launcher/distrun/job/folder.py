@@ -243,7 +243,8 @@ class JobFolder:
         """Return the job's state by its record. Without a record, the job is in preparation."""
         reader = record.EventReader(str(self.events_file))
         try:
-            state = lifecycle.replay([*reader.read_new(), *self._unsent_reports()])
+            read = reader.read_new()
+            state = lifecycle.replay([*read, *record.read(str(self.unsent_reports_file))])
         except (FileNotFoundError, PermissionError):
             # It is being created or removed, its creation failed, or another user owns the record.
             state = lifecycle.JobState()
@@ -264,19 +265,12 @@ class JobFolder:
         is_new = fault is not None and time.time() - self.created_ns / 1e9 < _BEGINNING_SECONDS
         return None if is_new and self.is_locked else fault
 
-    def _unsent_reports(self) -> list[events.Event]:
-        """Return what an agent reported about its tasks after its supervisor had died."""
-        try:
-            return record.read(str(self.unsent_reports_file))
-        except OSError:
-            return []
-
     def absorb_unsent_reports(self, log: record.EventLog) -> None:
         """Move what an agent reported after its supervisor's death into the record.
 
         Readers would otherwise add it to later attempts. Raises OSError if that fails.
         """
-        for event in self._unsent_reports():
+        for event in record.read(str(self.unsent_reports_file)):
             log.append(event)
         self.unsent_reports_file.unlink(missing_ok=True)
 

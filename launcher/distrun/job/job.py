@@ -138,10 +138,7 @@ class Job:
 
     @cached_property
     def history(self) -> list[events.Event]:
-        try:
-            return record.read(str(self.folder.events_file))
-        except OSError:
-            return []
+        return record.read(str(self.folder.events_file))
 
     @cached_property
     def state(self) -> JobState:

@@ -149,8 +149,10 @@ def _decode_line(line: bytes) -> Event | None:
 
 
 def read(path: str) -> list[Event]:
-    """Return all events of a record. Raises FileNotFoundError if there is none."""
-    return EventReader(path).read_new()
+    """Return all events of a record; none if it cannot be read."""
+    with contextlib.suppress(OSError):
+        return EventReader(path).read_new()
+    return []
 
 
 def beginning_fault(path: str) -> str | None:
