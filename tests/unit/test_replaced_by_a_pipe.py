@@ -105,5 +105,5 @@ def test_a_record_with_a_huge_hole_is_damaged(tmp_path: Path) -> None:
 def test_an_unreadable_spec_is_refused(tmp_path: Path, make: Callable[[Path], object]) -> None:
     folder = JobFolder(tmp_path)
     make(folder.resolved_spec_file)
-    with pytest.raises(HostError, match=r"has no spec\.json"):
+    with pytest.raises(HostError, match=r"has a damaged spec\.json"):
         spec_of(folder, ())
