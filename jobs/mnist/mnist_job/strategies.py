@@ -108,7 +108,7 @@ def _gather(strategy: Any, mine: list[int]) -> list[list[int]]:
     def gather() -> tf.Tensor:
         return strategy.gather(strategy.run(lambda: tf.constant([mine], tf.int64)), axis=0)
 
-    return list(tf.function(gather)().numpy().tolist())
+    return list(tf.function(gather, autograph=False)().numpy().tolist())
 
 
 def sigterm_handler(watch: launcher.SigtermWatch, save: Callable[[], None], strategy: Any) -> Any:
