@@ -115,7 +115,7 @@ def synchronous() -> None:
     has_chief = "chief" in json.loads(os.environ["TF_CONFIG"])["cluster"]
     training = Training(strategy, is_chief=ROLE == "chief" or (ME == "worker:0" and not has_chief))
 
-    @tf.function
+    @tf.function(autograph=False)
     def step():
         def replica():
             gradient, loss = training.gradient()
@@ -133,7 +133,7 @@ def asynchronous(resolver) -> None:
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     training = Training(strategy, is_chief=True)
 
-    @tf.function
+    @tf.function(autograph=False)
     def step():
         gradient, loss = training.gradient()
         training.weight.assign_sub(0.1 * gradient)
