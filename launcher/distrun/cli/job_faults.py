@@ -33,7 +33,6 @@ def tell_record_fault(folder: JobFolder) -> None:
 
 
 def tell_problem(jobs: Iterable[Job]) -> None:
-    """Print why Slurm does not answer, if it does not."""
     for job in jobs:
         if job.queued is not None and job.queued.problem is not None:
             console.print_error(job.queued.problem)

@@ -82,7 +82,6 @@ class ProgramCheck:
         return False
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait for the end of the checks. Return whether they have ended."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while not self.read():
             left = None if deadline is None else deadline - time.monotonic()
@@ -100,7 +99,6 @@ class ProgramCheck:
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
-        """What was found, once the checks have ended."""
         if (found := self.answer) is not None:
             return tuple(from_json(Problem, each) for each in found)
         why = "not checked: the process that checks it has ended early"

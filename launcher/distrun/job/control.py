@@ -227,7 +227,6 @@ def _living(folder: JobFolder, seconds: float) -> int | None:
 
 
 def removed_error(folder: JobFolder) -> HostError:
-    """Return the error for a job whose folder was removed while a command waited for its end."""
     what = f"the record of job {folder.job_id} was removed while the job ran"
     return HostError(f"{what}; its result is unknown", hint=f"its record was: {folder.path}")
 

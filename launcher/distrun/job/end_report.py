@@ -95,7 +95,6 @@ def closing_lines(job: Job, *, shown: Container[str] = (), left_out: str = "") -
 
 
 def end_line(job: Job, *, left_out: str = "") -> str:
-    """Return one line that says how a job ended, for `launch` and `wait`."""
     state, outcome = job.state, job.state.outcome
     seconds = (state.ended_at or 0.0) - state.created_at
     lived = format_duration(seconds) if seconds > 0 else ""  # else the times are damaged
@@ -135,7 +134,6 @@ def _cost_of_restarts(job: Job) -> str:
 
 
 def exit_line(outcome: Outcome, *, with_cause: bool = True) -> str:
-    """Return the exit code, and whether a task or distrun determined it."""
     text = f"distrun: exit code {outcome.exit_code}, {_whose(outcome)}"
     if outcome.origin is Origin.TASK or not with_cause:
         return text
@@ -178,7 +176,6 @@ def _headline(state: JobState, outcome: Outcome, cause: str, first: TaskState | 
 
 
 def _about_interpreter(folder: JobFolder, verdict: Verdict, task: TaskState | None) -> list[str]:
-    """Return which interpreter could not import a module, and why it is that one."""
     if task is None or verdict.cause.code is not Code.MODULE_NOT_IMPORTED:
         return []
     with contextlib.suppress(DistrunError):
@@ -227,7 +224,6 @@ def _clipped(line: str) -> str:
 
 
 def _about_restarts(job: Job) -> list[str]:
-    """Return how often the job was restarted and why, and why it was not restarted any more."""
     outcome = job.state.outcome
     is_final = outcome is not None and outcome.cause.code is Code.NOT_RESTARTED
     reasons = outcome.cause.within[1:] if outcome is not None and is_final else ()

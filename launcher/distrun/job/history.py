@@ -62,7 +62,6 @@ class Sample(Frozen, kw_only=True):
 
 
 def numbers(values: Mapping[str, str]) -> dict[str, float]:
-    """Return the progress values that are finite numbers."""
     found: dict[str, float] = {}
     for key, text in values.items():
         with contextlib.suppress(ValueError):
@@ -121,7 +120,6 @@ class HistoryReader:
         """The inode of each task's file, how much of it was read, and the samples in it."""
 
     def read(self, tasks: Iterable[str]) -> dict[str, list[Sample]]:
-        """Return all samples, as :func:`read` does."""
         found = {task: self._read(task) for task in tasks}
         return {task: sorted(each, key=lambda one: one.at) for task, each in found.items() if each}
 

@@ -188,7 +188,6 @@ def unreached_error(folder: JobFolder, hosts: tuple[str, ...]) -> HostError:
 
 
 def unended_error(folder: JobFolder, state: JobState) -> HostError | None:
-    """Return the error for processes that its supervisor gave up; None: there were none."""
     for host in state.hosts.values():
         if host.lost is not None and host.lost.code is Code.PROCESSES_NOT_ENDED:
             return HostError(

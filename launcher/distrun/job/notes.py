@@ -120,7 +120,6 @@ def _notes_while_running(job: Job) -> list[str]:
 
 
 def _notes_on_hosts(job: Job) -> list[str]:
-    """Return why hosts are not used, and if so, which are in use and which are spares."""
     notes, names = [], dict[str, list[str]]()
     tasks = [task.host for task in job.state.tasks.values()]
     hosts = job.state.hosts

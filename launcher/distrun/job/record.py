@@ -169,7 +169,6 @@ def beginning_fault(path: str) -> str | None:
 
 
 def fault(path: str) -> str | None:
-    """Say what is wrong with a whole record; None: nothing."""
     found, reader = beginning_fault(path), EventReader(path)
     if found is None:
         reader.read_new()

@@ -108,7 +108,6 @@ class StoppedJob:
                 channel.send(Watch())
 
     def _verify(self) -> None:
-        """End what a supervisor that has ended has left."""
         folder, job = self.folder, f"job {self.folder.job_id}"
         if not folder.path.exists():
             leftovers.end_here(self._traces)
@@ -137,11 +136,9 @@ class StoppedJob:
         self.has_ended_now = is_by_supervisor
 
     def _say_delay(self, host: str, cause: Cause) -> None:
-        """Say why what was left on a host has not been ended yet."""
         self._say(f"job {self._job_id}: waiting for {host}: {cause_text(cause)}")
 
     def _say_waiting(self) -> None:
-        """Say what the job's end waits for, if that has not been said."""
         state = self.folder.state()
         names = format_names(task.name for task in state.tasks.values() if not task.has_ended)
         what = f"{names} to end (grace: {self._longest:g} s)"

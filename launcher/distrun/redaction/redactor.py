@@ -100,7 +100,6 @@ class Redactor:
                 self._labels.setdefault(each, label)
 
     def __call__(self, text: str) -> str:
-        """Return a text, redacted: as a terminal shows it."""
         text = shown(text)
         for spelled, secret in self._known.items():
             if spelled in text:

@@ -58,7 +58,6 @@ def _rank(name: str) -> int:
 
 
 def is_secret(variable: str) -> bool:
-    """Whether the name of a variable suggests that its value is a secret."""
     return variable.upper() == "KEY" or _rank(variable.upper()) > 1 or _rank(variable) > 1
 
 
@@ -181,8 +180,6 @@ _LINES = re.compile(
 
 
 def replace_secrets(text: str, replacement: Callable[[str], str]) -> str:
-    """Return a text with what looks like a secret replaced."""
-
     def without(found: re.Match[str]) -> str:
         start, end = found.start(1) - found.start(), found.end(1) - found.start()
         return found[0][:start] + replacement(found[1]) + found[0][end:]

@@ -133,7 +133,6 @@ class Run:
         return self.over_time(self._curve(key))
 
     def over_steps(self, key: str) -> list[Point]:
-        """Return the points of a key by steps; NaN between two attempts."""
         steps = {id(sample): step for sample, step in steps_of(self._of_task(key))}
         known = [each for each in self._curve(key) if id(each[0]) in steps]
         return points(known, lambda each: steps[id(each)])

@@ -123,7 +123,6 @@ class Report:
         return plots.TimeAxis(start, start + max(_SHORTEST_AXIS, (until - start) * (1 + _MARGIN)))
 
     def _all_tasks(self) -> list[str]:
-        """Return the tasks of all plans: those of the last one first."""
         plans = [event for event in self.history if isinstance(event, events.JobPlanned)]
         former = [task.name for plan in plans for task in plan.tasks]
         named = list(dict.fromkeys([*self.job.state.tasks, *former]))
@@ -348,7 +347,6 @@ def render(
 
 
 def date(at: float) -> str:
-    """Return a time with its date and its time zone."""
     return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(at))
 
 

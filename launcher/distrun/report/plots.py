@@ -74,7 +74,6 @@ class TimeAxis(Frozen):
     counts: bool = False
 
     def after(self, at: float) -> float:
-        """Return the seconds since the start, within the axis."""
         return min(max(at, self.start), self.end) - self.start
 
     @property
@@ -177,7 +176,6 @@ class _Canvas:
         self._data: list[str] = []
 
     def x(self, seconds: float) -> float:
-        """Return where so many seconds after the start are."""
         width = self.size.width - self.size.left - self.size.right
         return self.size.left + seconds / self._seconds * width
 
@@ -304,7 +302,6 @@ def _range(values: Sequence[float], *, is_metric: bool) -> tuple[float, float]:
 
 
 def _value_ticks(low: float, high: float) -> Iterator[float]:
-    """Return round values from `low` to `high`."""
     least = (high - low) / _MOST_Y_TICKS
     power = 10.0 ** math.floor(math.log10(least))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10, 20) if factor * power >= least)

@@ -62,7 +62,6 @@ class Answer(Frozen, kw_only=True):
 
 
 def short_version(version: str) -> str:
-    """The first two numbers of a version; empty if it has none."""
     found = re.match(r"\d+\.\d+", version)
     return found[0] if found else ""
 
@@ -104,7 +103,6 @@ def ask(spec: Spec, target: Target, names: Iterable[str], files: Iterable[str] =
 
 
 def environment(spec: Spec) -> dict[str, str]:
-    """The variables that this machine, the program and its roles set in the spec."""
     here = spec.local_host
     env = {**(here.env if here is not None else {}), **spec.program.env}
     for role in spec.roles:

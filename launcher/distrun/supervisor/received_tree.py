@@ -109,7 +109,6 @@ class Part:
         self.close()
 
     def close(self) -> None:
-        """Keep it as it is for a later call."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             os.close(self._folder)
