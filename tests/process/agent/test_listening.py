@@ -121,7 +121,7 @@ def test_no_stranger_can_listen_beside_a_task(host: Host) -> None:
     assert host.all(protocol.Fault) == []
 
 
-def bind(port: int, family: int, *options: int, v6only: bool = False) -> socket.socket:
+def bind(port: int, family: int, *options: int, v6only: int = 0) -> socket.socket:
     taker = socket.socket(family, socket.SOCK_STREAM)
     try:
         for option in options:
@@ -137,15 +137,10 @@ def bind(port: int, family: int, *options: int, v6only: bool = False) -> socket.
 
 
 def test_a_held_port_cannot_be_taken(any_host: Host) -> None:
-    any_host.send(protocol.HoldPorts(2, []))
-    ports = any_host.expect(protocol.PortsHeld).chosen
+    ports = hold(any_host, 2)
     assert len(set(ports)) == 2
     for port in ports:
-        for family, v6only in (
-            (socket.AF_INET, False),
-            (socket.AF_INET6, False),
-            (socket.AF_INET6, True),
-        ):
+        for family, v6only in ((socket.AF_INET, 0), (socket.AF_INET6, 0), (socket.AF_INET6, 1)):
             for options in ((), (socket.SO_REUSEADDR,)):
                 with pytest.raises(OSError, match="in use"):
                     bind(port, family, *options, v6only=v6only).close()
@@ -171,8 +166,7 @@ def test_a_wanted_port_with_a_stale_server_is_refused_and_named(host: Host) -> N
 
 def test_a_port_is_held_by_one_agent_only_and_free_after_it(make_host: MakeHost) -> None:
     first, second = make_host(), make_host()
-    first.send(protocol.HoldPorts(1, []))
-    ports = first.expect(protocol.PortsHeld).chosen
+    ports = hold(first, 1)
     second.send(protocol.HoldPorts(1, ports))  # all or none
     (cause,) = second.expect(protocol.PortsRefused).causes
     assert cause == protocol.Cause(protocol.Code.PORT_HELD_BY_JOB, port=ports[0])
@@ -184,8 +178,7 @@ def test_a_port_is_held_by_one_agent_only_and_free_after_it(make_host: MakeHost)
 
 def test_ports_come_from_the_range_that_is_asked_for(make_host: MakeHost) -> None:
     host, other = make_host(), make_host()
-    host.send(protocol.HoldPorts(2, []))
-    first, last = sorted(host.expect(protocol.PortsHeld).chosen)
+    first, last = sorted(hold(host, 2))
     other.send(protocol.HoldPorts(1, [], first, last))
     answer = other.expect(protocol.PortsHeld if last - first > 1 else protocol.PortsRefused)
     if isinstance(answer, protocol.PortsHeld):
@@ -197,8 +190,7 @@ def test_ports_come_from_the_range_that_is_asked_for(make_host: MakeHost) -> Non
 
 def test_a_stranger_who_takes_the_name_of_a_port_is_named(make_host: MakeHost) -> None:
     host = make_host()
-    host.send(protocol.HoldPorts(1, []))
-    ports = host.expect(protocol.PortsHeld).chosen
+    ports = hold(host, 1)
     host.send(protocol.Shutdown())
     host.expect_end()
     name = f"\0distrun-port-{os.geteuid()}-{ports[0]}"
@@ -221,8 +213,7 @@ def test_a_stranger_who_takes_the_name_of_a_port_is_named(make_host: MakeHost) -
 
 def test_an_unbound_port_is_held_again_after_the_attempt(host: Host) -> None:
     """Also if the program has closed a connection, which stays in TIME_WAIT for a minute."""
-    host.send(protocol.HoldPorts(1, []))
-    (port,) = host.expect(protocol.PortsHeld).chosen
+    (port,) = hold(host, 1)
     for attempt in range(2):
         program = [sys.executable, "-c", SERVES, str(port)]
         host.run("store:0", *program, port=port, binds_port=True, attempt=attempt)
