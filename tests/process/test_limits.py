@@ -154,8 +154,7 @@ def test_many_commands_wait_for_a_job_that_inherits_a_low_limit(distrun: Distrun
     killed = distrun.checked("kill", job)
     assert "not answered" not in killed.stderr
     for channel in channels:
-        assert channel is not None
-        channel.close()
+        not_none(channel).close()
     assert distrun("wait", job).returncode == 137
     wait_until(lambda: distrun.asked("logs", job) == "worker:0 | 40\n")
 

@@ -185,8 +185,7 @@ def test_a_tasks_first_process_is_known_by_id_and_start(start: Start, tmp_path: 
 def test_only_the_process_that_was_seen_is_signalled() -> None:
     child = subprocess.Popen(["sleep", "60"])
     try:
-        seen = processes.find(child.pid)
-        assert seen is not None
+        seen = not_none(processes.find(child.pid))
         assert not processes.send(seen._replace(started=seen.started - 1), signal.SIGKILL)
         assert child.poll() is None
         assert processes.send(seen, signal.SIGKILL)

@@ -115,8 +115,7 @@ def test_a_heterogeneous_job_is_refused() -> None:
 )
 def test_why_a_step_ended_is_read_from_what_srun_prints(printed: str, code: Code) -> None:
     around = f"srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n{printed}"
-    found = step_end.find(f"{around}\nsrun: error: n1: task 0: Killed", "5")
-    assert found is not None
+    found = not_none(step_end.find(f"{around}\nsrun: error: n1: task 0: Killed", "5"))
     assert (found.code, found.name) == (code, "5")
 
 
@@ -132,19 +131,16 @@ def test_the_accounting_is_asked_where_slurmctld_has_forgotten_the_job(provide: 
     provide("sacct", "echo 'CANCELLED by 1000'")
     said = "srun: error: Slurm job 6 has expired"
     assert step_end.may_be_of_job(said, step_end.cause(said, 1, "6"))
-    found = step_end.ask("6")
-    assert found is not None
+    found = not_none(step_end.ask("6"))
     assert found.code is Code.SLURM_CANCELLED
 
 
 def test_a_job_that_is_preempted_is_told_from_one_that_is_cancelled(provide: Provide) -> None:
-    words = step_end.find(f"{STEP} ***", "5")
-    assert words is not None
+    words = not_none(step_end.find(f"{STEP} ***", "5"))
     assert step_end.may_be_of_job(words.text, words)
     for at, code in (("2026-01-01T00:00:00", Code.SLURM_PREEMPTED), ("None", Code.SLURM_CANCELLED)):
         provide("scontrol", f"echo 'JobId=5 JobState=RUNNING PreemptTime={at}'")
-        found = step_end.joined(words, step_end.ask("5"))
-        assert found is not None
+        found = not_none(step_end.joined(words, step_end.ask("5")))
         assert (found.code, found.text) == (code, words.text)
 
 

@@ -486,8 +486,9 @@ def bash(script: str, folder: Path) -> int:
     ],
 )
 def test_a_line_that_hides_an_error(script: str, after: str, hider: str, tmp_path: Path) -> None:
-    verdict = judged("mwm worker", "worker:0 gone 0", script=script, worker0=RAISED + after)
-    assert verdict is not None
+    verdict = not_none(
+        judged("mwm worker", "worker:0 gone 0", script=script, worker0=RAISED + after)
+    )
     (cause,) = verdict.cause.within
     assert f"{HIDDEN}; its exit code is hidden at sh -c:{hider}" in cause_text(cause)
     advice = cause_advice(cause) or ""
@@ -526,8 +527,7 @@ OF_MAKE = "make: [Makefile:2: train] Error 1 (ignored)"
 @pytest.mark.parametrize("after", ["", "training finished\n"])
 def test_an_error_that_make_ignores_is_told(after: str) -> None:
     log = f"{RAISED}{OF_MAKE}\n{after}"
-    verdict = judged("mwm worker", "worker:0 gone 0", script="make train", worker0=log)
-    assert verdict is not None
+    verdict = not_none(judged("mwm worker", "worker:0 gone 0", script="make train", worker0=log))
     assert cause_text(verdict.cause).endswith(f"; its exit code is hidden at {OF_MAKE}")
     assert "remove the `-` before that command" in (cause_advice(verdict.cause.within[0]) or "")
 
