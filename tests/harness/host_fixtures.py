@@ -1,6 +1,5 @@
 """The fixture of tests over ssh: hosts with a real sshd each, and specs that run jobs on them."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,18 +9,13 @@ import pytest
 
 from harness import network as networks
 from harness.command import write_spec
+from harness.requirements import shared
 
 
 @pytest.fixture(scope="session")
 def network(kept_processes: set[int]) -> Iterator[networks.Network]:
     why_not = networks.why_not()
-    if why_not is not None:
-        if os.environ.get("CI") or os.environ.get("REQUIRE_SSH_TESTS"):
-            pytest.fail(f"no hosts for the tests of ssh: {why_not}")
-        pytest.skip(why_not)
-    made = networks.Network(kept_processes)
-    yield made
-    made.close()
+    yield from shared(networks.Network, kept_processes, why_not, "CI", "REQUIRE_SSH_TESTS")
 
 
 class Ssh:

@@ -9,6 +9,7 @@ import pytest
 
 from harness import kubernetes as clusters
 from harness.command import write_spec
+from harness.requirements import shared
 from harness.waiting import wait_until
 
 PodSpec = Callable[..., Path]
@@ -17,12 +18,7 @@ PodSpec = Callable[..., Path]
 
 @pytest.fixture(scope="package")  # of a folder that is none: to the end of the session
 def kubernetes(kept_processes: set[int]) -> Iterator[clusters.Cluster]:
-    why_not = clusters.why_not()
-    if why_not is not None:
-        pytest.skip(why_not)
-    made = clusters.Cluster(kept_processes)
-    yield made
-    made.close()
+    yield from shared(clusters.Cluster, kept_processes, clusters.why_not())
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pwd
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable
-from typing import NoReturn
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NoReturn
 
 import pytest
 
@@ -77,3 +77,16 @@ def left_out(reasons: Iterable[str]) -> str | None:
         return None
     parts = [f"{count}: {each}" for each, count in counts.most_common()]
     return f"{counts.total()} tests were left out. {'; '.join(parts)}"
+
+
+def shared(
+    make: Callable[[set[int]], Any], kept: set[int], why_not: str | None, *required_by: str
+) -> Iterator[Any]:
+    """Make what many tests use, and close it; without it, they fail by a variable, or skip."""
+    if why_not is not None and any(map(os.environ.get, required_by)):
+        pytest.fail(f"these tests are required here: {why_not}")
+    if why_not is not None:
+        pytest.skip(why_not)
+    made = make(kept)
+    yield made
+    made.close()

@@ -11,6 +11,7 @@ import pytest
 
 from harness import slurm as clusters
 from harness.command import Distrun, write_spec
+from harness.requirements import shared
 from harness.waiting import wait_until
 
 InAllocation = Callable[..., "subprocess.Popen[str]"]
@@ -25,14 +26,7 @@ Submit = Callable[..., str]
 
 @pytest.fixture(scope="session")
 def cluster(kept_processes: set[int]) -> Iterator[clusters.Cluster]:
-    why_not = clusters.why_not()
-    if why_not is not None:
-        if os.environ.get("REQUIRE_SLURM_TESTS"):
-            pytest.fail(f"no Slurm cluster for the tests: {why_not}")
-        pytest.skip(why_not)
-    made = clusters.Cluster(kept_processes)
-    yield made
-    made.close()
+    yield from shared(clusters.Cluster, kept_processes, clusters.why_not(), "REQUIRE_SLURM_TESTS")
 
 
 @pytest.fixture
