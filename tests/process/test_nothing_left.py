@@ -52,12 +52,7 @@ class Started:
         return found if len(found) == 2 else []
 
     def has_left_nothing(self) -> bool:
-        left = []
-        for was in self.found:
-            now = processes.find(was.pid)
-            if now is not None and now.started == was.started and not now.is_zombie:
-                left.append(now)
-        return not left and not os.listdir(self.temporary)
+        return not any(map(processes.is_alive, self.found)) and not os.listdir(self.temporary)
 
 
 def write_hanging(folder: Path, name: str) -> Path:

@@ -11,9 +11,9 @@ from distrun.spec.addresses import LOOPBACK_NAMES, is_loopback_ipv4
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-STARTER = ("/bin/sh", "-c", 'exec "$0" "$@"')
+STARTER = "/usr/bin/env"
 """Executes a client. A process waits until its child has executed something, and the client's disk
-may hang."""
+may hang; so may the working folder, which a shell would look at."""
 _SSH_SECONDS = 10.0
 
 
@@ -79,7 +79,7 @@ def ask_ssh(words: Sequence[str], seconds: float) -> tuple[str, str]:
     pipe = subprocess.PIPE
     try:
         process = subprocess.Popen(
-            [*STARTER, "ssh", *words],
+            [STARTER, "ssh", *words],
             stdin=subprocess.DEVNULL,
             stdout=pipe,
             stderr=pipe,

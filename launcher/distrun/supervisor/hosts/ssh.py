@@ -171,7 +171,7 @@ def _open(
         # standard input has ended. It ends its proxy's command with SIGHUP, which inherits this.
         with syscalls.blocked((signal.SIGTERM, signal.SIGINT)):
             process = subprocess.Popen(
-                [*STARTER, _path(command[0], tuple(os.get_exec_path())), *command[1:]],
+                [STARTER, _path(command[0], tuple(os.get_exec_path())), *command[1:]],
                 stdin=ssh_stdin,
                 stdout=both_ways,
                 stderr=ssh_stderr,
