@@ -84,7 +84,8 @@ def test_names_are_replaced(what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "character", [*'aA0:.=-/@["\\ ', "a.", "-a", "a=", "eyJaaaaaaaa-", "x\n", "key "]
+    "character",
+    [*'aA0:.=-/@["\\ ', "a.", "-a", "a=", "eyJaaaaaaaa-", "x\n", "key ", "KEY=", "sid=/1"],
 )
 def test_a_long_line_takes_no_long_time(character: str) -> None:
     redactor = Redactor(["hunter2-x"], ["anna", "j_doe"], ["gpu1.lab.example"])
@@ -336,6 +337,7 @@ def test_a_known_secret_is_replaced_however_it_is_written(form: str) -> None:
 
 
 def test_a_short_secret_is_replaced_where_it_is_no_part_of_a_word_and_a_key_line_by_line() -> None:
+    assert Redactor(mask="***")(f"sid=a1{'x' * 9_000}, b") == "sid=***, b"
     assert Redactor(["ab1c5", "test"])("ab1c5, xab1c5 test") == "[secret-1], xab1c5 test"
     text = "first-line\nlog: second-line\n"
     assert Redactor([" first-line\n  second-line\n"], mask="***")(text) == "***\nlog: ***\n"

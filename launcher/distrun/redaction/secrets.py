@@ -161,9 +161,11 @@ _QUOTED = (
     rf"(?P<open>\"{{3}}|'{{3}}|{_QUOTE}){_SCHEME}(?P<quoted>(?:(?!\n\n)[\s\S]){{0,4096}}?)"
     r"(?<!\\)(?P=open)"
 )
-_UNQUOTED = (
-    r"(?P<word>(?:[^\s\"',;&<>]|(?<=\w)[\"'](?=\w)|[,;&](?![\s\"']|\Z|[\w.%#-]{1,80}[=:;]))+)"
-)
+_LONGEST = 512
+"""Characters of a bare value by which it is judged."""
+_UNIT = r"(?:[^\s\"',;&<>]|(?<=\w)[\"'](?=\w)|[,;&](?![\s\"']|\Z|[\w.%#-]{1,80}[=:;]))"
+_UNQUOTED = rf"(?P<word>{_UNIT}{{1,{_LONGEST}}})"
+_MORE = re.compile(f"{_UNIT}*")
 _BARE = (
     rf"(?(sign){_ITEM}|[,;~\s|\\\u2502\u2503]{{1,20}}(?:--? )?)"
     rf"(?P<bare>{_LIST}|(?:[bur]?{_QUOTE})?{_SCHEME}{_UNQUOTED})"
@@ -216,4 +218,6 @@ def replace_secrets(text: str, replacement: Callable[[str], str]) -> str:
         if is_meant and not is_other and is_secret_value(name, hidden.lstrip("({")):
             parts += [text[done : value.start(kind)], replacement(hidden)]
             done = value.start(kind) + len(hidden)
+            rest = _MORE.match(text, done) if len(hidden) == _LONGEST else None
+            done = done if rest is None else rest.end()
     return "".join([*parts, text[done:]])
