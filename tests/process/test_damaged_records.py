@@ -210,7 +210,9 @@ def test_no_command_waits_for_a_pipe_or_fails_of_a_folder(distrun: Distrun) -> N
 
     plan = folder / "plan.json"
     text = plan.read_bytes()
-    for damaged in (b'{"tasks":', b"[]", b'{"tasks": [{}]}', b'{"tasks": 5}'):
+    odd = [text.replace(b'"localhost"', each) for each in (rb'"\u0000"', rb'"\ud800"')]
+    for damaged in (b'{"tasks":', b"[]", b'{"tasks": [{}]}', b'{"tasks": 5}', *odd):
+        assert damaged != text
         plan.write_bytes(damaged)
         assert "is damaged, so it is not known where" in distrun.told(69, "fetch")
     plan.write_bytes(text)

@@ -97,6 +97,13 @@ def place(
     return files, left_out
 
 
+def _checked(task: _Task) -> _Task:
+    """Return a task. Raises ValueError: no host and no folder is called so."""
+    if b"\0" in os.fsencode(task.host + task.workdir):
+        raise ValueError(task)
+    return task
+
+
 def clean_patterns(patterns: Iterable[str]) -> list[str]:
     """Return patterns as hosts match them. Raises UsageError if one leads out of the folder."""
     found = [os.path.normpath(each) for each in patterns]
@@ -192,7 +199,8 @@ class Fetch:
         if not os.path.lexists(path):
             raise UsageError(f"job {self._folder.job_id} has started no task yet")
         try:
-            return decode(_Plan, read_regular_file(str(path), largest=_LARGEST_FILE) or b"").tasks
+            data = read_regular_file(str(path), largest=_LARGEST_FILE) or b""
+            return tuple(map(_checked, decode(_Plan, data).tasks))
         except ValueError as error:
             text = f"the plan of job {self._folder.job_id} is damaged"
             text += ", so it is not known where its tasks ran"
