@@ -28,7 +28,8 @@ def test_what_keeps_pods_from_running(pods: Cluster, distrun: Distrun, pod_spec:
          "spec": {"hard": {"pods": "0"}}}
     )  # fmt: skip
     pods.kubectl("create", "-f", "-", given=quota)
-    wait_until(lambda: "0/0" in pods.kubectl("get", "quota", "few"), what="the quota counts")
+    # The kubelet removes a pod that never ran after a minute.
+    wait_until(lambda: "0/0" in pods.kubectl("get", "quota", "few"), 150, "the quota counts")
     refused = distrun("launch", pod_spec("true", timeouts={"start": "20s"}))
     assert refused.returncode in (69, 75)
     assert "exceeded quota: few" in refused.stderr
