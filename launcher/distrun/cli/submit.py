@@ -14,13 +14,13 @@ from distrun.errors import HostError
 from distrun.frozen import replace
 from distrun.job import queued_job
 from distrun.job.folder import JobStore
-from distrun.job.notes import queue_text
 from distrun.slurm import batch_job, batch_script, submission
 from distrun.spec.loader import load
 from distrun.spec.model import Spec
 from distrun.spec.problems import printable
 from distrun.spec.yamltext import dump
 from distrun.words.formats import format_duration
+from distrun.words.queue import queue_text
 
 
 @click.command("submit", cls=options.WithProgramArguments)

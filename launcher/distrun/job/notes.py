@@ -6,20 +6,18 @@ import time
 from typing import TYPE_CHECKING
 
 from distrun.job.events import Origin, Result
-from distrun.job.timing import AttemptTiming, Phase, first_time
 from distrun.lifecycle import JobPhase
 from distrun.words.advice import advice_text
 from distrun.words.causes import cause_text
 from distrun.words.events import quiet_advice, quiet_text, resumed_text
 from distrun.words.formats import format_count, format_duration, format_names, format_time
+from distrun.words.queue import queue_text
+from distrun.words.timing import first_times
 from distrun.words.verdicts import evidence_lines, replacement_text, verdict_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from distrun.agent.protocol.causes import Cause
     from distrun.job.job import Job
-    from distrun.job.scheduler import QueueEntry
     from distrun.lifecycle import TaskState
 
 _MOST_REPLACEMENTS = 3
@@ -52,8 +50,8 @@ def job_notes(job: Job, *, has_times: bool = True) -> list[str]:
         verdict = job.state.verdict
         is_of_outcome = outcome is not None and outcome.verdict == verdict
         has_succeeded = outcome is not None and outcome.result is Result.SUCCEEDED
-        goes_on = job.is_lost or job.state.phase is JobPhase.RUNNING
-        is_past = not is_of_outcome and (has_succeeded or goes_on or verdict.repeats_outcome)
+        is_of_restart = job.is_lost or job.state.phase is JobPhase.RUNNING
+        is_past = not is_of_outcome and (has_succeeded or is_of_restart or verdict.repeats_outcome)
         is_success = is_of_outcome and has_succeeded
         notes += job.warnings if is_success else []
         notes += evidence_lines(verdict) if is_success else verdict_lines(verdict, is_past=is_past)
@@ -121,9 +119,9 @@ def _notes_while_running(job: Job) -> list[str]:
 
 def _notes_on_hosts(job: Job) -> list[str]:
     notes, names = [], dict[str, list[str]]()
-    tasks = [task.host for task in job.state.tasks.values()]
     hosts = job.state.hosts
-    for host in (hosts[each] for each in dict.fromkeys([*tasks, *hosts]) if each in hosts):
+    used = [task.host for task in job.state.tasks.values() if task.host in hosts]
+    for host in map(hosts.__getitem__, dict.fromkeys([*used, *hosts])):  # in the tasks' order
         state = job.host_state(host)
         names.setdefault(state, []).append(host.name)
         since = "" if host.lost_at is None else f"since {format_time(host.lost_at)}, "
@@ -150,40 +148,3 @@ def _unended(task: TaskState) -> str:
 def _lost_link(host: str, cause: Cause, since: float) -> str:
     seconds = format_duration(max(0.0, time.time() - since))
     return f"{host}: the link has been lost for {seconds} ({cause_text(cause)})"
-
-
-def queue_text(entry: QueueEntry, expected: float | None = None) -> str:
-    """Return where a job is: `pending in Slurm as job 12 (Resources), starts at about 14:05:00`.
-
-    Args:
-        entry: what its scheduler says of it.
-        expected: when it said before that it would start (Unix time), if it did.
-    """
-    words = f"{entry.state.lower()} in {entry.scheduler} as job {entry.id}"
-    if not entry.is_pending:
-        return words
-    why = f" ({entry.reason})" if entry.reason else ""
-    if entry.scheduler != "Slurm":
-        return words + why
-    starts_at = entry.starts_at or expected
-    if starts_at is None:
-        return f"{words}{why}; Slurm has no estimate of its start yet"
-    left = starts_at - time.time()
-    wait = f", in {format_duration(left)}" if left > 0 else ""
-    return f"{words}{why}; it starts at about {format_time(starts_at)}{wait}"
-
-
-def timing_title(attempt: AttemptTiming) -> str:
-    what = format_count(len(attempt.tasks), "task")
-    if attempt.resumed:
-        return f"resumed: {what}"
-    if attempt.cause is None:
-        return f"launched: {what}"
-    return f"restarted after {cause_text(attempt.cause).partition(chr(10))[0]}: {what}"
-
-
-def first_times(attempts: Sequence[AttemptTiming]) -> list[str]:
-    """Return how long it took until all tasks had printed, and had done a step, at first."""
-    phases = (Phase.FIRST_OUTPUT, Phase.FIRST_STEP)
-    known = ((phase, first_time(attempts, phase)) for phase in phases)
-    return [f"{p.words} after {format_duration(took)}" for p, took in known if took is not None]

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from distrun.agent.linux.syscalls import signal_name
 from distrun.job.job import LOST, Job, TaskView
-from distrun.job.notes import job_notes, timing_title
+from distrun.job.notes import job_notes
 from distrun.job.timing import AttemptTiming
 from distrun.lifecycle import TaskPhase
 from distrun.spec.problems import printable
@@ -22,6 +22,7 @@ from distrun.spec.units import format_bytes
 from distrun.words.formats import age_text, format_duration, format_time, format_used, wrapped
 from distrun.words.progress import progress_words
 from distrun.words.table import Column, make_table, styled
+from distrun.words.timing import timing_title
 
 _COLUMNS = (
     Column("TASK"),

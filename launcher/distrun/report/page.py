@@ -19,7 +19,7 @@ from distrun.job.end_report import end_line, failure_report
 from distrun.job.events import Result
 from distrun.job.folder import JobFolder
 from distrun.job.job import read_job
-from distrun.job.notes import first_times, job_notes, timing_title
+from distrun.job.notes import job_notes
 from distrun.job.timing import Activity
 from distrun.lifecycle import highest, total
 from distrun.logs import TaskLog, View
@@ -40,6 +40,7 @@ from distrun.words.formats import (
     format_used,
 )
 from distrun.words.progress import progress_words
+from distrun.words.timing import first_times, timing_title
 from distrun.words.verdicts import labelled, steps_text
 
 if TYPE_CHECKING:

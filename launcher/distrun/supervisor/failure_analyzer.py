@@ -247,8 +247,11 @@ class FailureAnalyzer:
         for _ in range(_MOST_DEPTH):
             for path in called_scripts("\n".join(found.values())):
                 name = os.path.basename(path)
+                if name in found:
+                    continue
                 inner = self._shell_script(path) or self._shell_script(os.path.join(folder, name))
-                found |= {} if name in found or not runs_python(*inner.values()) else inner
+                if any(map(runs_python, inner.values())):
+                    found |= inner
         return found
 
     def _shell_script(self, word: str) -> dict[str, str]:

@@ -97,8 +97,8 @@ def place(
     return files, left_out
 
 
-def _checked(task: _Task) -> _Task:
-    """Return a task. Raises ValueError: no host and no folder is called so."""
+def _require_names(task: _Task) -> _Task:
+    """Return a task. Raises ValueError: its host or folder has a name that no command can have."""
     if b"\0" in os.fsencode(task.host + task.workdir):
         raise ValueError(task)
     return task
@@ -200,7 +200,7 @@ class Fetch:
             raise UsageError(f"job {self._folder.job_id} has started no task yet")
         try:
             data = read_regular_file(str(path), largest=_LARGEST_FILE) or b""
-            return tuple(map(_checked, decode(_Plan, data).tasks))
+            return tuple(map(_require_names, decode(_Plan, data).tasks))
         except ValueError as error:
             text = f"the plan of job {self._folder.job_id} is damaged"
             text += ", so it is not known where its tasks ran"

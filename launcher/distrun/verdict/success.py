@@ -68,6 +68,7 @@ _RUNS_PYTHON = re.compile(
     r".*(?:python|\.py\b).*$"
 )
 _CALLED = re.compile(r"""(?m)^(?!\s*#)(?:.*[\s;&|("'])?([^\s;&|("']+\.sh)(?=[\s;&|)"']|$)""")
+"""A path that ends in .sh, in a line that is no comment."""
 _KILLS = re.compile(r"\b(?:p?kill|SIGKILL|terminate|timeout)\b")
 _AGAIN = re.compile(r"(?i)\bre-?(?:start|spawn|launch|try|tri|plac|queu|submit)")
 _ECHO = re.compile(
@@ -325,7 +326,7 @@ def called_scripts(text: str) -> list[str]:
     return _CALLED.findall(text)
 
 
-def runs_python(text: str = "") -> bool:
+def runs_python(text: str) -> bool:
     """Whether a shell script runs Python, or calls a script that may."""
     return bool(_RUNS_PYTHON.search(text) or _CALLED.search(text))
 

@@ -120,7 +120,7 @@ def cause_text(cause: Cause) -> str:
 
 
 def restart_reason(cause: Cause) -> str:
-    """Return after what tasks start again. Why a host was lost has been said before."""
+    """Return why tasks start again. Of a lost host, the message about the loss says the rest."""
     return f"{cause.host} was lost" if cause.code is Code.HOST_LOST else cause_text(cause)
 
 
