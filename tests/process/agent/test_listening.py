@@ -5,10 +5,12 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from distrun.agent import protocol
+from distrun.agent.protocol import probe_messages
 from distrun.words.causes import cause_text
 from harness import strangers
 from harness.agents import TIMEOUT, Host, MakeHost
@@ -256,3 +258,19 @@ server.bind(("", int(sys.argv[1])))
 server.listen()
 server.accept()[0].close()
 """
+
+
+def test_no_file_stays_in_shared_folders_if_a_stop_comes_meanwhile(
+    any_host: Host, tmp_path: Path
+) -> None:
+    folders = [tmp_path / f"shared {number}" for number in range(500)]  # which takes a while
+    for folder in folders:
+        folder.mkdir()
+    names = [*map(str, folders)]
+    any_host.send(probe_messages.Listen("hello", "a mark", names, workdir=str(tmp_path)))
+    assert not any_host.expect(probe_messages.Listening).unwritten
+    assert all([each.name for each in folder.iterdir()] == ["a mark"] for folder in folders)
+    any_host.send(probe_messages.StopListening())
+    any_host.send(protocol.Shutdown())
+    any_host.expect_end()
+    assert not [each for folder in folders for each in folder.iterdir()]

@@ -52,12 +52,11 @@ class Probe:
             )
         elif isinstance(order, probe_messages.StopListening):
             self._listener.close()
-            marked, self._marked = self._marked, None
+            marked, stopped = self._marked, probe_messages.StoppedListening()
             if marked is None:
-                self._report(probe_messages.StoppedListening())
-                return
-            stopped = probe_messages.StoppedListening()
-            self._fork(lambda: marks.remove(marked), marks.LONGEST_WAIT, lambda _: stopped)
+                self._report(stopped)
+            else:
+                self._fork(lambda: marks.remove(marked), marks.LONGEST_WAIT, lambda _: stopped)
         elif isinstance(order, probe_messages.Dial):
             self._fork(
                 lambda: self._dial(order),
@@ -101,9 +100,10 @@ class Probe:
         self, work: Callable[[], Report], seconds: float, failed: Callable[[Cause], Report]
     ) -> ForkedCall:
         def follow(found: Union[Message, Cause]) -> None:
-            if isinstance(found, Cause):
-                self._report(failed(found))
-            elif isinstance(found, Report):
-                self._report(found)
+            report = failed(found) if isinstance(found, Cause) else found
+            if isinstance(report, probe_messages.StoppedListening):
+                self._marked = None  # not before: a stop ends the child that removes them
+            if isinstance(report, Report):
+                self._report(report)
 
         return ForkedCall(self._loop, work, seconds + _LATENESS, follow)
