@@ -240,6 +240,10 @@ class Job:
     """A job of this user, running or ended; :func:`launch` and :func:`job` return it."""
 
     def __init__(self, folder: JobFolder) -> None:
+        # Not in wait(): Python may lose a Ctrl-C that comes in an import, see _get_module_lock of
+        # importlib.
+        from distrun.job import control  # noqa: F401
+
         self._folder = folder
 
     def __repr__(self) -> str:

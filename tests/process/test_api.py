@@ -162,6 +162,22 @@ def test_ctrl_c_in_wait_leaves_the_job_running(program: Program, distrun: Distru
     assert distrun("kill", job_id).returncode == 0
 
 
+def test_wait_imports_nothing(program: Program, distrun: Distrun) -> None:
+    """Python may lose a Ctrl-C that comes in an import."""
+    code = """
+        import sys, distrun
+        job = distrun.job(sys.argv[1])
+        before = set(sys.modules)
+        try:
+            job.wait(0.1)
+        except distrun.WaitTimeoutError:
+            print(*set(sys.modules) - before)
+    """
+    job_id = distrun.detached(FOREVER)
+    assert result(program(code, job_id)) == [""]
+    distrun.checked("kill", job_id)
+
+
 @pytest.mark.parametrize(
     ("call", "number"), [("distrun.launch(spec)", signal.SIGINT), ("spec.plan()", signal.SIGKILL)]
 )
