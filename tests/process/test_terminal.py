@@ -190,3 +190,22 @@ def test_a_process_that_is_being_started_is_known_before_a_signal_ends_the_comma
     """Else it would be left: the thread that writes the output would get the signal."""
     done = captured([sys.executable, "-c", WHILE_STARTING])
     assert (done.stdout, done.stderr) == (3 * "started\nended\n", "")
+
+
+ENDING = """
+import os, signal
+from distrun.cli import signals
+
+signals.raise_once(signal.SIGTERM)
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+except signals.ENDED:
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("ended")
+"""
+
+
+def test_a_second_signal_does_not_disturb_the_end_of_the_checks() -> None:
+    """A launch that ends sends them SIGTERM, and then the kernel does."""
+    done = captured([sys.executable, "-c", ENDING])
+    assert (done.stdout, done.stderr) == ("ended\n", "")

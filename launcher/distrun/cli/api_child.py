@@ -77,12 +77,12 @@ def _run_guarded(
     spec: Spec, run: Callable[[Spec], dict[str, Any]], request: dict[str, Any]
 ) -> dict[str, Any]:
     """Run an operation that leaves nothing, also if the program or a signal ends it."""
-    signals.raise_at(signal.SIGTERM)
+    signals.raise_once(signal.SIGTERM)
     guard.become_guard(request["parent"])
     try:
         return run(spec)
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signals.block(signal.SIGTERM)
         guard.end_processes()
 
 

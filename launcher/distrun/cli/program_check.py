@@ -50,14 +50,13 @@ class ProgramCheck:
 
         def run() -> NoReturn:
             try:
-                signals.raise_at(signal.SIGTERM)
+                signals.raise_once(signal.SIGTERM)
                 _send(writer, to_json(find(spec)))
-                signal.signal(signal.SIGTERM, signal.SIG_IGN)
             except (TerminatedError, RuntimeError) as error:  # at any place above
                 if signals.signal_of(error) is None:
                     raise
-                signal.signal(signal.SIGTERM, signal.SIG_IGN)
             finally:
+                signals.block(signal.SIGTERM)
                 guard.end_processes(0.0)
             os._exit(0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 from types import FrameType
@@ -38,6 +39,23 @@ def raise_at(*numbers: int) -> None:
     sys.unraisablehook = _raise_again
 
 
+def raise_once(number: int) -> None:
+    """Raise the exception of this signal when it arrives first, and block it from then on."""
+    raise_at(number)
+    signal.signal(number, _end_once)
+
+
+def block(*numbers: int) -> None:
+    """Block signals; none arrives after that. Drops the exception of one that has just arrived.
+
+    Do not ignore them in place of that: Python prints a traceback, "ignored due to race condition",
+    if one arrives meanwhile.
+    """
+    for _ in range(2):  # the exception may come before the call
+        with contextlib.suppress(*ENDED):
+            signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+
+
 def _raise_again(lost: sys.UnraisableHookArgs) -> None:
     """Python loses what is raised in a callback of a weak reference: raise it after that."""
     number = signal_of(lost.exc_value)
@@ -52,7 +70,7 @@ def _raise_again(lost: sys.UnraisableHookArgs) -> None:
                 return  # the callback has not returned: it would be lost again
             caller = caller.f_back
         signal.setitimer(signal.ITIMER_REAL, 0)
-        if signal.getsignal(number) is _end:
+        if signal.getsignal(number) in (_end, _end_once):
             _end(number, frame)
 
     signal.signal(signal.SIGALRM, end)
@@ -63,7 +81,9 @@ def restore() -> None:
     """Undo :func:`install`: nothing is left to clean up."""
     for number in ENDING_SIGNALS:
         if signal.getsignal(number) is _end:
+            block(number)
             signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
 
 
 def signal_of(error: BaseException | None) -> int | None:
@@ -88,3 +108,8 @@ def _end(number: int, _frame: object) -> NoReturn:
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise TerminatedError(number)
+
+
+def _end_once(number: int, frame: object) -> NoReturn:
+    signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+    _end(number, frame)
