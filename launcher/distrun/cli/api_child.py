@@ -80,9 +80,11 @@ def _run_guarded(
     signals.raise_once(signal.SIGTERM)
     guard.become_guard(request["parent"])
     try:
-        return run(spec)
-    finally:
-        signals.block(signal.SIGTERM)
+        try:
+            return run(spec)
+        finally:
+            signals.block(signal.SIGTERM)
+    finally:  # also if the signal comes in the finally above
         guard.end_processes()
 
 

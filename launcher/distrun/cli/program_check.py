@@ -52,11 +52,11 @@ class ProgramCheck:
             try:
                 signals.raise_once(signal.SIGTERM)
                 _send(writer, to_json(find(spec)))
+                signals.block(signal.SIGTERM)
             except (TerminatedError, RuntimeError) as error:  # at any place above
                 if signals.signal_of(error) is None:
                     raise
             finally:
-                signals.block(signal.SIGTERM)
                 guard.end_processes(0.0)
             os._exit(0)
 
