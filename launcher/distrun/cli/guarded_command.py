@@ -45,9 +45,9 @@ def run_guarded(run: Callable[[], int]) -> int:
     # Until it is reaped, its id is not given to another process, which would get the signals.
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    guard.end_processes()  # also where a signal came at the child's last moment
     if code >= 0:
         return code
-    guard.end_processes()
     # So are the temporary folders of a command named.
     for folder in glob.glob(f"{glob.escape(tempfile.gettempdir())}/distrun-*-{pid}-*"):
         shutil.rmtree(folder, ignore_errors=True)
