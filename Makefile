@@ -28,7 +28,7 @@ unexport CONDA_PREFIX
 
 N ?= 20
 
-.PHONY: help demo test flaky everywhere check lint smoke faults bench results pictures docs clean distclean venv
+.PHONY: help demo test golden flaky everywhere check lint smoke faults bench results pictures docs clean distclean venv
 .DEFAULT_GOAL := help
 
 help: ## show this help
@@ -46,6 +46,9 @@ demo: venv ## train MNIST with two workers on this machine (3 epochs, a minute o
 
 test: venv ## run all tests, style and types among them (a quarter of an hour)
 	@"$(VENV)/bin/python" -m pytest -n auto $(ARGS)
+
+golden: venv ## write anew what commands show in tests/world/golden; read the difference
+	@REMAKE=1 "$(VENV)/bin/python" -m pytest -q -p no:xdist tests/world/test_golden.py
 
 flaky: venv ## run the tests of what has changed N times (20) on a busy machine (SEED=n repeats a run)
 	@N="$(N)" SEED="$(if $(filter command line environment,$(origin SEED)),$(SEED))" \

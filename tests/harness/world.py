@@ -28,6 +28,7 @@ import errno
 import importlib
 import json
 import os
+import platform
 import re
 import signal
 import socket
@@ -49,6 +50,7 @@ from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Channel
 from distrun.agent.protocol.framing import ChecksummedSender
 from distrun.agent.tasks import runner
+from distrun.cli import console
 from distrun.codec import to_json
 from distrun.job import folder as job_folder
 from distrun.job import py_spy
@@ -400,6 +402,20 @@ class World:
         command: click.Command = importlib.import_module(f"distrun.cli.{name}").command
         done = self._runner.invoke(command, list(arguments), catch_exceptions=False)
         return done.output
+
+    def shown(self, columns: int, name: str, *arguments: str) -> str:
+        """What a command shows in so many columns, without what each run of a test changes."""
+        with mock.patch.object(console, "_PIPE_WIDTH", columns):
+            text = self._command(name, *arguments)
+        for varying, same in (
+            (re.escape(str(self.machines.folder)), "/home/ada"),
+            (re.escape(not_none(self._folder).job_id), "job-000000"),
+            (re.escape(platform.python_version()), "3.11.0"),
+            (r"\b5000\d{3}\b", "5000000"),  # process ids
+            (r"-[0-9a-f]{12}\b", "-000000000000"),
+        ):
+            text = re.sub(varying, same, text)
+        return text
 
     def status(self) -> Any:
         return json.loads(self._command("status", "--json"))["job"]
