@@ -128,6 +128,9 @@ def test_a_passed_value_is_shown_nowhere(distrun: Distrun, monkeypatch: pytest.M
     said = [distrun("plan", spec), distrun("plan", spec, "--json"), distrun("launch", "-d", spec)]
     wait_until(lambda: got.is_file() and got.read_text() == CANARY)
     assert CANARY.encode() not in command_lines()
+    environ = Path(f"/proc/{distrun.status()['supervisor_pid']}/environ").read_bytes()
+    assert b"DISTRUN_JOB_ID=" in environ
+    assert CANARY.encode() not in environ
     said += [distrun("status", "--json"), distrun("kill"), distrun("events", "--json")]
     assert all(done.returncode == 0 for done in said)
     assert "CANARY_VALUE" in said[0].stdout

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from distrun.agent.protocol import Cause, Code
 from distrun.spec.model import SshSpec
 from distrun.supervisor.hosts.ssh_command import KnownHosts, known_hosts
 from distrun.supervisor.hosts.ssh_diagnosis import diagnose, is_transient
@@ -157,3 +158,9 @@ def test_only_who_is_turned_away_at_the_door_comes_again() -> None:
     at_the_door = f"kex_exchange_identification: read: Connection reset by peer\n{closed}"
     assert is_transient(255, at_the_door)
     assert not is_transient(255, closed)
+
+
+def test_three_of_many_hosts_that_a_start_has_waited_for_are_shown() -> None:
+    waits = tuple(Cause(Code.PROBE_TIMED_OUT, host=f"h{n}") for n in range(5))
+    late = Cause(Code.START_TIMED_OUT, seconds=300, tasks=("worker:0", "ps:0"), within=waits)
+    assert len(cause_text(late).splitlines()) == 1 + 3

@@ -129,7 +129,8 @@ class Sent(list[Any]):
 
 def test_a_host_lists_what_was_written_and_sends_as_much_as_listed(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    for name in ("out/log", "other", "old"):
+    (tmp_path / "out" / "__pycache__").mkdir()
+    for name in ("out/log", "other", "old", "out/__pycache__/log.pyc"):
         (tmp_path / name).write_text("0123456789")
     os.utime(tmp_path / "old", (1, 1))  # a task has copied it with its time
     before, began = ((tmp_path / "old").stat().st_ctime + each for each in (-10, 10))

@@ -141,6 +141,7 @@ GOOD = [
      "cluster_resolver=r.TFConfigClusterResolver())"),
     ("tpu", TF + "r = tf.distribute.cluster_resolver.TPUClusterResolver()\n"
      "s = tf.distribute.TPUStrategy(r)"),
+    (MWM, TF + "tf.compat.v1.disable_eager_execution()\nx = tf.constant(1)\n" + CREATED),
     # servers
     (PS, TF + "import my_cluster\ns = tf.distribute.ParameterServerStrategy(None)"),
     (NO_CHIEF, "import tensorflow.compat.v1 as tf\ns = tf.train.Server({})\nif 'ps' in str(s):\n"

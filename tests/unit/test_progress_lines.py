@@ -197,6 +197,14 @@ def test_words(text: str, words: str) -> None:
     assert ", ".join(progress_words(values)) == words
 
 
+@pytest.mark.parametrize(
+    ("text", "left"), [("EPOCH=1 EPOCHS=3 STEP=5", "left in epoch"), ("EPOCH=1 EPOCHS=3", "left")]
+)
+def test_the_time_that_a_bar_shows(text: str, left: str) -> None:
+    values = dict(word.split("=") for word in f"{text} ETA=90".split())
+    assert progress_words(values, is_running=True)[-1] == f"1 m 30 s {left}"
+
+
 def estimates(reports: Iterator[Values], seconds: float) -> list[float | None]:
     left, clock = TimeLeft(), 50.0
     found = []

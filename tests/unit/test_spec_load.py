@@ -11,7 +11,7 @@ import pytest
 from distrun.errors import UsageError
 from distrun.frozen import replace
 from distrun.spec import interpreter
-from distrun.spec.loader import load
+from distrun.spec.loader import load, load_mapping
 from distrun.spec.model import HostSpec, Placement, ProgramKind, RestartSpec, Sync
 from distrun.strategies import Role, Success
 from harness.command import write_program
@@ -226,6 +226,11 @@ def test_standard_input(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert spec.name == "job"
     assert spec.program.target == str(folder / "train.py")
     assert not stdin.buffer.closed
+
+
+def test_a_mapping_is_kept_as_text_that_people_can_read() -> None:
+    keys = {"strategy": "mirrored", "program": {"command": ["true"], "env": {"A": "grüße"}}}
+    assert "A: grüße" in load_mapping(keys).source
 
 
 @pytest.mark.parametrize("name", ["job.yaml/x", "a\0b", "\udcff.yaml"])

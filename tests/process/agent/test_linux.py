@@ -2,14 +2,22 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from distrun.agent.linux.facts import NvidiaSmiError, ask_nvidia_smi
 from distrun.agent.linux.processes import reap_child
+from distrun.agent.linux.sock_diag import traffic
+from harness.command import write_program
 from harness.processes import captured
 from harness.requirements import AS_ROOT, skip
 from harness.strangers import UID
+from harness.waiting import wait_until
 
 BURST = """
 import os, signal
@@ -85,6 +93,30 @@ def test_the_bytes_of_a_child_are_known_to_an_ordinary_user() -> None:
     (used,) = run(WRITES)
     assert used["written"] == 5_000_000
     assert used["read"] == 7_000_000
+
+
+def test_the_traffic_of_a_connection_is_known_by_both_sides() -> None:
+    server = socket.create_server(("127.0.0.1", 0))
+    ours = socket.create_connection(server.getsockname())
+    with server, ours, server.accept()[0] as theirs:
+        ours.sendall(b"x" * 1000)
+        assert theirs.recv(1000, socket.MSG_WAITALL)
+        names = [os.readlink(f"/proc/self/fd/{each.fileno()}") for each in (ours, theirs)]
+        wait_until(lambda: traffic()[names[0]].sent_bytes >= 1000)  # once it is acknowledged
+        found = [traffic()[name] for name in names]
+    assert [each.received_bytes for each in found] == [0, 1000]
+    assert found[0].sent_bytes in (1000, 1001), "the kernel counts the beginning, too"
+    assert found[1].sent_bytes == 0
+
+
+def test_an_nvidia_smi_without_an_answer_does_not_mean_no_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_program(tmp_path / "nvidia-smi", "#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(NvidiaSmiError) as caught:
+        ask_nvidia_smi("--query-gpu=index", seconds=0.1)
+    assert caught.value.status is None
 
 
 def test_a_child_that_runs_is_not_reaped() -> None:
