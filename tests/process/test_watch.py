@@ -47,7 +47,6 @@ def test_tasks_log_and_stacks_of_the_chosen_one(distrun: Distrun, terminal: Open
     window.shows("stacks of worker:5", "held.py:4")
     window.type("l")
     wait_until(lambda: window.text().count("log of worker:5") > 1)
-    wait_until(lambda: window.text().count("begun worker:5") > 1)
     window.type("\x1b")
     window.resize(60, 12)
     window.process.send_signal(signal.SIGWINCH)

@@ -95,7 +95,7 @@ def test_the_cause_in_a_log(
 
 
 def test_lines_of_tensorflows_own_log_are_no_errors_of_the_program() -> None:
-    own = "2026-01-02 03:04:05.678901: E tensorflow/core/x.cc:1] Error reading the cache\n"
+    own = "2026-01-02 03:04:05.678901: E tensorflow/core/x.cc:1] ERROR: no cache\n"
     evidence = alone(f"ERROR: shard 3 has no rows\n{own}closing the shards\n", 3).evidence
     assert evidence[0].text == "ERROR: shard 3 has no rows"
 
