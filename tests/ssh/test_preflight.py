@@ -153,6 +153,16 @@ def test_doctor_measures_how_fast_hosts_receive_from_each_other(ssh: Ssh, distru
     assert 0.5e6 < slow["total"] < 1.5e6 < slow["count"]  # sent, received: bytes a second
 
 
+def test_a_spare_out_of_reach_is_left_out_of_a_plan(ssh: Ssh, distrun: Distrun) -> None:
+    h1, h2, h3 = ssh.hosts(3)
+    h3.cut()
+    login = {"config_file": str(ssh.network.ssh_config), "connect_timeout": "1s"}
+    spec = ssh.spec("true", [h1, h2, h3], cluster={"worker": 1}, spares=2, ssh=login)
+    plan = json.loads(distrun.checked("plan", "--json", spec).stdout)["plan"]
+    assert [each["name"] for each in plan["spares"]] == [h2.name]
+    assert [*plan["spares_left_out"]] == [h3.name]
+
+
 def test_a_signal_ends_a_preflight_though_hosts_hang(ssh: Ssh, distrun: Distrun) -> None:
     three = ssh.hosts(3)
     marks = distrun.cwd / "marks"
