@@ -209,3 +209,22 @@ def test_a_second_signal_does_not_disturb_the_end_of_the_checks() -> None:
     """A launch that ends sends them SIGTERM, and then the kernel does."""
     done = captured([sys.executable, "-c", ENDING])
     assert (done.stdout, done.stderr) == ("ended\n", "")
+
+
+TWICE = """
+import os, signal, sys
+from distrun.cli import main, signals
+
+def send(*_, **__):
+    os.kill(os.getpid(), signal.SIGTERM)
+    return signal.SIGTERM
+
+main._execute = lambda **_: (signals.install(), send())
+signals.signal_of = send  # which main() calls when the first one has ended the command
+main.main()
+"""
+
+
+def test_a_second_signal_when_a_command_has_ended_shows_no_traceback() -> None:
+    done = captured([sys.executable, "-c", TWICE])
+    assert (done.returncode, done.stdout, done.stderr) == (143, "", "")

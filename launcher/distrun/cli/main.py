@@ -145,13 +145,13 @@ def distrun() -> None:
 def main() -> NoReturn:
     """Run a command and exit with its code. Only a defect in distrun prints a traceback."""
     streams.install()
+    signals.command = _run.__code__
     try:
         is_guarded = bool(sys.argv[1:2]) and sys.argv[1] in _GUARDED and sys.argv[2:] != ["--help"]
         code = _run(is_guarded=is_guarded)
-        signals.restore()
     except signals.ENDED as error:
         code = 128 + (signals.signal_of(error) or 0)
-        signals.restore()
+    signals.restore()
     try:
         sys.stdout.flush()
     except (OSError, OutputError):

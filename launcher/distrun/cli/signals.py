@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from types import FrameType
-from typing import NoReturn
+from types import CodeType, FrameType
 
 from distrun.cli import streams
 
@@ -23,6 +22,9 @@ class TerminatedError(BaseException):
 
 ENDED = (KeyboardInterrupt, TerminatedError)
 """The exceptions that these signals raise."""
+command: CodeType | None = None
+"""The function that runs a command. Once it has ended, the exit code is known: these signals do
+nothing. None: this process runs none."""
 
 
 def install() -> None:
@@ -46,14 +48,13 @@ def raise_once(number: int) -> None:
 
 
 def block(*numbers: int) -> None:
-    """Block signals; none arrives after that. Drops the exception of one that has just arrived.
+    """Block signals of :func:`raise_once`. Drops the exception of one that has just arrived.
 
     Do not ignore them in place of that: Python prints a traceback, "ignored due to race condition",
     if one arrives meanwhile.
     """
-    for _ in range(2):  # the exception may come before the call
-        with contextlib.suppress(*ENDED):
-            signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    with contextlib.suppress(*ENDED):
+        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
 
 
 def _raise_again(lost: sys.UnraisableHookArgs) -> None:
@@ -79,11 +80,11 @@ def _raise_again(lost: sys.UnraisableHookArgs) -> None:
 
 def restore() -> None:
     """Undo :func:`install`: nothing is left to clean up."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)  # see `block`
     for number in ENDING_SIGNALS:
         if signal.getsignal(number) is _end:
-            block(number)
             signal.signal(number, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def signal_of(error: BaseException | None) -> int | None:
@@ -103,13 +104,21 @@ def signal_of(error: BaseException | None) -> int | None:
     return None
 
 
-def _end(number: int, _frame: object) -> NoReturn:
+def _end(number: int, frame: FrameType | None) -> None:
+    if _is_over(frame):
+        return
     streams.discard_when_stalled()
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise TerminatedError(number)
 
 
-def _end_once(number: int, frame: object) -> NoReturn:
+def _is_over(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code is not command:
+        frame = frame.f_back
+    return frame is None and command is not None
+
+
+def _end_once(number: int, frame: FrameType | None) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, [number])
     _end(number, frame)
