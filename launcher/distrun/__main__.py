@@ -1,7 +1,8 @@
 """Entry point of `distrun` and `python -m distrun`."""
 
+# Not signal: Ctrl-C while that is being imported would show a traceback.
+import _signal  # type: ignore[import-not-found]
 import os
-import signal
 import sys
 
 _LAUNCHES = ("launch", "run", "resume")
@@ -14,7 +15,7 @@ _MEMORY = 32 << 20
 
 def main() -> None:
     """Run the command line. Ctrl-C while it is being imported ends it without a traceback."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     _open_closed_streams()
     try:
         _try_resources()
