@@ -106,8 +106,9 @@ def test_jobs(history: Callable[[Launch], World], world: Launch) -> None:
 @pytest.mark.parametrize("view", SPECS)
 def test_specs(view: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    for name in os.environ.keys() - {"HOME", "PATH", "REMAKE", "TZ"}:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("DISTRUN_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("PYTHONPATH", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     spec = {
         "name": "digits",
