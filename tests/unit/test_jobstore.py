@@ -15,6 +15,7 @@ from distrun.job import folder as job_folder
 from distrun.job import leftovers, record
 from distrun.job.folder import JobFolder, JobStore
 from distrun.job.record import EventLog
+from harness.command import run_here
 from harness.values import not_none
 
 from .histories import Job
@@ -181,3 +182,14 @@ def test_an_unfinished_line_is_ended(tmp_path: Path, text: str, ended: str) -> N
     assert folder.log_of("worker:0").read_text() == ended
     assert folder.end_line("worker:1") == 0
     assert not folder.log_of("worker:1").exists()
+
+
+@pytest.mark.parametrize("words", [["kill", "--all"], ["ps", "-a"], ["ps"]])
+def test_a_record_that_is_removed_meanwhile_is_passed_over(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTRUN_HOME", str(tmp_path))
+    gone = JobFolder(tmp_path / "jobs" / "job-000000")
+    monkeypatch.setattr(JobStore, "folders", lambda _: [gone])
+    code, shown, said = run_here(words)
+    assert (code, "job-000000" in shown + said) == (0, False)

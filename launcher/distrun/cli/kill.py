@@ -144,7 +144,7 @@ def _may_run(folder: JobFolder) -> bool:
         batch = folder.batch_job()
         return queued_job.look(folder).is_active or (batch is not None and not batch.id)
     state = folder.state()
-    return (
+    return folder.path.exists() and (  # else `clean` has just removed it: it had ended
         folder.supervisor_pid() is not None
         or not state.phase.is_final
         or bool(leftovers.places(folder, state))

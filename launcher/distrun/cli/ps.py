@@ -53,7 +53,8 @@ def command(everything: bool, last: int | None, failed: bool, quiet: bool, as_js
     folders = folders if failed else folders[-(last or 0) :]
     jobs = read_jobs(folders)
     tell_problem(jobs)
-    jobs = [job for job in jobs if everything or job.is_running]
+    # Those whose records were removed meanwhile have ended, and are gone.
+    jobs = [job for job in jobs if job.is_running or (everything and job.folder.path.exists())]
     if failed:
         jobs = [job for job in jobs if job.phase in _FAILED][-(last or 0) :]
     if quiet and not as_json:
