@@ -31,20 +31,15 @@ def install() -> None:
     """Raise an exception when one of these signals arrives."""
     # Under nohup, SIGHUP is ignored.
     defaults = (each for each in ENDING_SIGNALS if signal.getsignal(each) is signal.SIG_DFL)
-    raise_at(signal.SIGINT, *defaults)
-
-
-def raise_at(*numbers: int) -> None:
-    """Raise the exception of each of these signals when it arrives."""
-    for number in numbers:
+    for number in (signal.SIGINT, *defaults):
         signal.signal(number, _end)
     sys.unraisablehook = _raise_again
 
 
 def raise_once(number: int) -> None:
     """Raise the exception of this signal when it arrives first, and block it from then on."""
-    raise_at(number)
     signal.signal(number, _end_once)
+    sys.unraisablehook = _raise_again
 
 
 def block(*numbers: int) -> None:
