@@ -184,7 +184,7 @@ def test_an_unfinished_line_is_ended(tmp_path: Path, text: str, ended: str) -> N
     assert not folder.log_of("worker:1").exists()
 
 
-@pytest.mark.parametrize("words", [["kill", "--all"], ["ps", "-a"], ["ps"]])
+@pytest.mark.parametrize("words", [["kill", "--all"], ["ps", "-a"]])
 def test_a_record_that_is_removed_meanwhile_is_passed_over(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
