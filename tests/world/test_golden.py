@@ -60,7 +60,7 @@ def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def failed(world: Launch) -> World:
-    """A host is lost and replaced, then a task is killed; no restart is left for the third failure."""
+    """A host is lost and replaced, then a task is killed; the third failure ends the job."""
     job = world(3, spares=1, restart={"max": 2, "never_on": [2]}, timeouts={"link": "20s"})
     for _ in range(2):
         for step in range(1, 4):
