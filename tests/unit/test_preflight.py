@@ -115,6 +115,8 @@ def blind(name: str, *folders: str) -> HostAnswers:
     [
         ({"ab": 9e8, "ba": 8e8, "ac": 7e8, "ca": 9e8, "bc": 8e8, "cb": 9e8}, "ok ok ok"),
         ({"ab": 9e8, "ba": 8e8, "ac": 9e7, "ca": 9e8, "bc": 9e7, "cb": 9e8}, "ok ok warning"),
+        # What it receives is slow as well: its confirmations wait behind what it sends.
+        ({"ab": 9e8, "ba": 8e8, "ac": 9e5, "ca": 3e5, "bc": 9e5, "cb": 1e6}, "ok ok warning"),
         ({"ab": 9e8, "ba": 8e8, "ac": 0.0, "ca": 0.0, "bc": 0.0, "cb": 0.0}, "ok ok note"),
         ({}, "note note note"),
     ],

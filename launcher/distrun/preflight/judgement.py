@@ -25,7 +25,7 @@ _CLOCK_LIMIT = 1.0
 _LITTLE, _TOO_LITTLE = 100_000_000, 1_000_000
 _MOST_USERS = 3
 _LOW_SHARE = 0.5
-"""Of the median of all pairs of hosts."""
+"""Of the median of what all hosts receive and send at most."""
 _LONGEST_NAME = 32
 THIS_MACHINE = "this machine"
 UNKNOWN_VERSION = "unknown"
@@ -349,22 +349,25 @@ def _failures(answers: HostAnswers, owners: Mapping[str, str]) -> list[_Failure]
 
 def _check_bandwidth(answers: Answers, rates: Sequence[tuple[str, str, float]]) -> Iterator[Check]:
     """What each host receives and sends, and whether that is much less than the others."""
-    usual = statistics.median([rate for *_, rate in rates if rate] or [0.0])
-    for each in answers.hosts:
-        received = [rate for host, _, rate in rates if host == each.host and rate]
-        sent = [rate for _, host, rate in rates if host == each.host and rate]
-        if not (received and sent):
+    # Another host's slow link does not make this one's slow: the best of all counts.
+    best = {
+        each.host: [
+            max((int(rate) for *pair, rate in rates if pair[end] == each.host), default=0)
+            for end in (0, 1)
+        ]
+        for each in answers.hosts
+    }
+    usual = statistics.median([rate for both in best.values() if all(both) for rate in both] or [0])
+    for host, both in best.items():
+        if not all(both):
             grade, cause = Grade.NOTE, Cause(Code.BANDWIDTH_UNKNOWN)
         else:
-            # Another host's slow link does not make this one's slow: the best of all counts.
-            best = [int(max(received)), int(max(sent))]
-            cause = Cause(Code.BANDWIDTH_MEASURED, count=best[0], total=best[1])
-            grade = Grade.OK
-            if min(best) < usual * _LOW_SHARE:
+            grade, cause = Grade.OK, Cause(Code.BANDWIDTH_MEASURED, count=both[0], total=both[1])
+            if min(both) < usual * _LOW_SHARE:
                 usual_text = f"{format_bytes(usual)}/s"
                 cause = cause._replace(code=Code.BANDWIDTH_LOW, text=usual_text)
                 grade = Grade.WARNING
-        yield Check(host=each.host, subject=Subject.BANDWIDTH, grade=grade, cause=cause)
+        yield Check(host=host, subject=Subject.BANDWIDTH, grade=grade, cause=cause)
 
 
 def _own_results(answers: HostAnswers, *, has_failures: bool) -> Iterator[tuple[Grade, Cause]]:

@@ -668,9 +668,7 @@ TEXTS: dict[Code, Words] = {
     Code.PORTS_UNREACHABLE: "{hosts} cannot reach {host} at {addresses}: {inner}",
     Code.PORTS_NOT_DIALLED: "it could not try to reach the others: {inner}",
     Code.BANDWIDTH_MEASURED: _bandwidth,
-    Code.BANDWIDTH_LOW: lambda c: (
-        f"{_bandwidth(c)}; half of the pairs of hosts reach {c.text} or more"
-    ),
+    Code.BANDWIDTH_LOW: lambda c: f"{_bandwidth(c)}; the median of all hosts is {c.text}",
     Code.BANDWIDTH_UNKNOWN: "not measured: no other host has both sent to it and received from it",
     Code.CLOCK_AGREES: "within a second of this machine's",
     Code.CLOCK_DIFFERS: lambda c: (
