@@ -60,6 +60,9 @@ FORMS = {
         "STEP LOSS LEARNING_RATE",
     "[{S}]\ttrain-rmse:{L}\teval-rmse:0.59": "STEP TRAIN_RMSE EVAL_RMSE",
     "[{S}]\tvalid_0's l2: 0.500102\tvalid_0's auc: {L}": "STEP AUC",
+    "{E}/10 epochs, loss {L}": "EPOCH EPOCHS LOSS",
+    "{S}/1000 train_loss: {L}": "STEP STEPS TRAIN_LOSS",
+    "updates {S} | loss {L}": "STEP LOSS",
     "{S}:\tlearn: 0.67\ttest: 0.68\ttotal: 58.1ms\tloss: {L}": "STEP LOSS",
 }  # fmt: skip
 BARE = {
@@ -91,6 +94,7 @@ OTHERS = (
     "[{E}]<stdout>: loss: 0.5, acc: 0.4",
     "10:00:0{E} loss: 0.5, acc: 0.4",
     "{E}: packet loss: 0%, time: 12",
+    "{E}/10 folds: accuracy 0.5",
     "[{E}] cat: 0.5, dog: 0.4",
     "{E}: 0.12, 0.13, 0.14",
     "Test Episode {E}/10, reward: 10",
@@ -127,6 +131,40 @@ def test_a_line_without_a_metric_is_progress_if_it_begins_with_an_epoch_or_step(
     assert printed.read(second)
     assert printed.values.keys() == set(BARE[form].split())
     assert {"EPOCH": "2", "STEP": "200"}.items() & printed.values.items()
+
+
+TABLES = {
+    "  epoch    train_loss    valid_acc     dur\n-------  ----------  ------  ------\n":
+        "      {E}        {L}       0.6150  0.0412\n",
+    "epoch,loss,acc,note\n": "{E},{L},0.8,a word\n",
+    "| Epoch | Step | Train loss | Time |\n|---|---|---|---|\n": "| {E} | {S} | {L} | 00:12 |\n",
+    "epoch     train_loss  valid_loss  time\n": "{E}         {L}  0.063     00:12\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("header", TABLES)
+def test_the_rows_of_a_table_are_progress(header: str) -> None:
+    first, second, third = lines(TABLES[header].rstrip("\n"))
+    printed = PrintedProgress()
+    assert not printed.read(header + first), "one row can be anything"
+    assert printed.read(f"other output, 3 lines\n{second}")
+    assert printed.values["EPOCH"] == "2"
+    assert {printed.values.get(key) for key in ("LOSS", "TRAIN_LOSS")} == {None, "0.725"}
+    assert "TIME" not in printed.values
+    printed.read(f"{third}7 8\n")
+    assert printed.values["EPOCH"] == "3"
+
+
+@pytest.mark.parametrize(
+    "table",
+    ["1,0.5\n2,0.4\n", "epoch,name\n1,2\n2,3\n", "epoch,loss\n1,a\n2,b\n",
+     "epoch,loss\n0.1,1\n0.2,2\n", "epoch,step,loss\n1,1.5,0.5\n2,2.5,0.4\n",
+     "epoch: a loss is shown\n1 2 3 4 5\n2 3 4 5 6\n"],
+)  # fmt: skip
+def test_other_tables_are_none(table: str) -> None:
+    printed = PrintedProgress()
+    assert not printed.read(table)
+    assert printed.values == {}
 
 
 def test_a_fraction_of_an_epoch_moves_on() -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from distrun.job.progress_lines import HINT, ProgressLines
+from distrun.job.progress_lines import ProgressLines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -130,7 +130,7 @@ class PrintedProgress:
                 self._is_before_bar = end == "\r"
             elif self.is_moving and self._is_overwritten(plain, end):
                 has_any, self.is_moving = True, False
-            elif self._lines is not None and end == "\n" and HINT.search(plain):
+            elif self._lines is not None and end == "\n":
                 for values in self._lines.read(plain):
                     has_any = True
                     self._add(values)

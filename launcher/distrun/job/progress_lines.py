@@ -4,6 +4,7 @@ Everybody writes such a line in another way, and other lines have numbers, too. 
 progress only if it names an epoch or a step and has a metric, or begins with one that has a total
 or that a logger writes, or with a number as certain programs do, and only after a second line of
 its form, the same but for the numbers, has a later epoch or step. An episode counts as an epoch.
+The rows of a table are lines, too: its header names their numbers.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from __future__ import annotations
 import re
 
 _FLAGS = re.ASCII | re.IGNORECASE
-HINT = re.compile(
+_HINT = re.compile(
     r"\d(?:[\s/,|:\])]|epoch).{0,400}(?:loss|acc|ppl)|(?:loss|acc|ppl).{0,400}(?:epoch|step)"
     r"|(?:ep(?:och|isode)?|step|iter|iteration|batch)['\"]?[\s:.=#\[(]{0,8}\d"
-    r"|\d(?:\]?\t|:\tlearn| avg\b| \|\|)",
+    r"|\d(?:\]?\t|:\tlearn| avg\b| \|\|)"
+    r"|\A\W{0,40}(?:epochs?|episode|(?:global_)?step|iter(?:ation)?)\W{1,40}[a-z]",
     _FLAGS,
 )
-"""Each form has this. To search for it is faster."""
+"""Each form has this, and the header of a table. To search for it is faster."""
 _MOST_CHARACTERS = 512
 _MOST_FORMS = 32
 _NUMBER = r"[-+]?\d{1,20}(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?"
@@ -33,7 +35,8 @@ _EPOCH = re.compile(
 _RATES = {"LR", "LEARNING_RATE"}
 """A table of learning rates has epochs and steps, too."""
 _STEP = re.compile(
-    rf"(?<![a-z/])(?<!per[_ ])(?:global[_ ])?(?:step|iters?|iteration|batch)(?:s(?=:))?"
+    r"(?<![a-z/])(?<!per[_ ])(?:global[_ ])?"
+    r"(?:step|iters?|iteration|batch|round|updates?)(?:s(?=:))?"
     rf"{_BETWEEN}(?P<count>{_WHOLE})(?:\.0{{1,9}})?(?!\.?\d){_TOTAL}",
     _FLAGS,
 )
@@ -63,6 +66,12 @@ _NUMBERED = re.compile(
 )
 """A first number that XGBoost, LightGBM, CatBoost, tf_cnn_benchmarks or darknet writes without a
 name, or that a loss and another value follow: `12 [D loss: 0.6, acc.: 50%]`."""
+_FRACTION_FIRST = re.compile(
+    r"(?:.{0,80}\] )?\s{0,8}(?P<count>\d{1,9})\s?/\s?(?P<total>\d{1,9})[\s:|,-]{1,4}"
+    r"(?:(?P<epoch>epochs?\b)|(?=[a-z]{0,12}[_ ]?loss\b))",
+    _FLAGS,
+)
+"""`1/10 epochs, loss 0.3`, and `100/1000 loss: 0.5`."""
 _AT_STEP = re.compile(
     rf"(?P<name>loss|cost|accuracy|error)\b.{{0,40}}?\b(?:at|for|after) "
     rf"(?:step|epoch|iteration|batch) \d{{1,15}}\s?(?:[:=]|is)\s{{0,6}}"
@@ -95,6 +104,14 @@ _BARE = re.compile(
     _FLAGS,
 )
 """Only an epoch or a step, and how long it took, or how fast it goes."""
+_CELLS = re.compile(r"\s{0,8}[|│,;]\s{0,8}|\t\s{0,8}|\s{2,}")
+"""What is between two cells of a table, if they may have spaces."""
+_RULED = re.compile(r"[|│,;\t]|[a-z] [a-z]", _FLAGS)
+_WORDS = re.compile(r"\s+")
+_COUNT = re.compile(r"\d{1,15}", re.ASCII)
+_COUNTED = dict.fromkeys(("EPOCH", "EPOCHS", "EPISODE"), "EPOCH") | dict.fromkeys(
+    ("STEP", "GLOBAL_STEP", "ITER", "ITERATION", "BATCH"), "STEP"
+)
 _OTHER_WORK = re.compile(
     r"\b(?:best|calibrat|config|(?:down|pre)?load|eval|export|generat|infer|patience|pipeline|predict"
     r"|prepar|preproc|profil|quanti|resum|restor|retry|sampl|sav|stop|test|token|trac|valid|warm)",
@@ -138,6 +155,10 @@ def read_values(line: str) -> dict[str, str] | None:
                 values[f"{key}S"] = count["total"].replace(",", "")
     if numbered and not (values or of_test):
         values = {"STEP": numbered["count"]}
+    first = None if values or of_test else _FRACTION_FIRST.match(line)
+    if first is not None:
+        key = "EPOCH" if first["epoch"] else "STEP"
+        values = {key: first["count"], f"{key}S": first["total"]}
     bare = _BARE.match(line) if metrics.keys() <= _RATES else None
     if bare is not None and _OTHER_WORK.search(bare["logger"] or ""):
         return None
@@ -147,16 +168,51 @@ def read_values(line: str) -> dict[str, str] | None:
     return {**metrics, **values} if values and is_told else None
 
 
+class _Table:
+    """The last table that was begun: a header that begins with an epoch or a step, and rows."""
+
+    def __init__(self) -> None:
+        self._keys: list[str] = []
+        """By column, the key of a report; empty where it is no metric."""
+        self._between = _WORDS
+
+    @property
+    def has_columns(self) -> bool:
+        return bool(self._keys)
+
+    def read(self, line: str) -> dict[str, str] | None:
+        """Return the values in a row; None if it is none, or a header."""
+        text = line[:_MOST_CHARACTERS].strip(" \t\r|│")
+        names = _CELLS.split(text)
+        names = names if len(names) > 1 else text.split()
+        keys = [re.sub(r"\W", "_", name).upper() for name in names]
+        if keys and keys[0] in _COUNTED:
+            metrics = [key if _METRIC.fullmatch(f"{key}=0") else "" for key in keys]
+            self._keys = [_COUNTED.get(key, metrics[at]) for at, key in enumerate(keys)]
+            self._between = _CELLS if _RULED.search(text) else _WORDS
+            self._keys = self._keys if any(metrics) else []
+            return None
+        cells = self._between.split(text)
+        row = dict(zip(self._keys, cells, strict=False))
+        row.pop("", None)
+        has_counts = all(_COUNT.fullmatch(row.get(key, "0")) for key in ("EPOCH", "STEP"))
+        is_row = bool(row) and len(cells) == len(self._keys) and has_counts
+        return row if is_row and all(map(_ANY_NUMBER.fullmatch, row.values())) else None
+
+
 class ProgressLines:
     def __init__(self) -> None:
         self._last: dict[str, tuple[tuple[float, ...], dict[str, str]]] = {}
         """The place and the values of the last line of each form."""
         self._moved: set[str] = set()
         """The forms of which a line had a later epoch or step than the line before."""
+        self._table = _Table()
 
     def read(self, line: str) -> list[dict[str, str]]:
         """Read a line; return the values of those that are progress now: none, it, or two."""
-        values = read_values(line)
+        has_hint = _HINT.search(line) is not None
+        values = self._table.read(line) if has_hint or self._table.has_columns else None
+        values = read_values(line) if values is None and has_hint else values
         if values is None:
             return []
         form = " ".join(_ANY_NUMBER.sub("#", line[:_MOST_CHARACTERS]).split())
