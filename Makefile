@@ -5,7 +5,8 @@
 #   DATA_DIR=/path      demo, results: a folder with mnist.npz or MNIST's four idx files
 #   ARGS="-k ports"     test: additional arguments for pytest (-n 0: one test at a time)
 #   ARGS="newest user"  everywhere: the cells to run (see scripts/everywhere.py)
-#   SEED=2              faults: another selection
+#   SEED=2              faults, mutants: another selection
+#   N=20                flaky: runs; mutants: how many (all: each)
 
 PYTHON ?=
 VENV ?= .venv
@@ -26,9 +27,10 @@ unexport PYTHONDONTWRITEBYTECODE
 unexport VIRTUAL_ENV
 unexport CONDA_PREFIX
 
-N ?= 20
+# Empty if it is the default: then it is chosen anew.
+OWN_SEED = $(if $(filter command line environment,$(origin SEED)),$(SEED))
 
-.PHONY: help demo test golden flaky everywhere check lint smoke faults bench results pictures docs clean distclean venv
+.PHONY: help demo test golden flaky mutants everywhere check lint smoke faults bench results pictures docs clean distclean venv
 .DEFAULT_GOAL := help
 
 help: ## show this help
@@ -51,8 +53,10 @@ golden: venv ## write anew what commands show in tests/world/golden; read the di
 	@REMAKE=1 "$(VENV)/bin/python" -m pytest -q -p no:xdist tests/world/test_golden.py
 
 flaky: venv ## run the tests of what has changed N times (20) on a busy machine (SEED=n repeats a run)
-	@N="$(N)" SEED="$(if $(filter command line environment,$(origin SEED)),$(SEED))" \
-	    "$(VENV)/bin/python" scripts/flaky.py $(ARGS)
+	@N="$(N)" SEED="$(OWN_SEED)" "$(VENV)/bin/python" scripts/flaky.py $(ARGS)
+
+mutants: venv ## change the core N times (40), and see whether tests notice (a minute each)
+	@N="$(N)" SEED="$(OWN_SEED)" "$(VENV)/bin/python" scripts/mutants.py
 
 everywhere: ## run tests with each promised Python, as root and as a user, in eight kinds of shells (2 hours)
 	@exec python3 scripts/everywhere.py $(ARGS)

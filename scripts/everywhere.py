@@ -127,7 +127,7 @@ class Matrix:
         name = os.environ.get("SUDO_USER") or "nobody"
         self._account = pwd.getpwnam(name) if name != "root" else pwd.getpwnam("nobody")
         installed = folder / "installed"
-        _copy_checkout(installed)
+        copy_checkout(installed)
         if not os.geteuid():  # else each command of the user would compile it again
             _give(installed, self._account.pw_uid, self._account.pw_gid)
         # They mostly wait for the package registry.
@@ -245,7 +245,7 @@ class Matrix:
         key = f"{name} {self._ids(cell)[0]}"
         if key not in self._copies:
             place = self._folder / str(self._ids(cell)[0]) / name
-            _copy_checkout(place)
+            copy_checkout(place)
             _give(place, *self._ids(cell))
             self._copies[key] = place
         return self._copies[key]
@@ -268,7 +268,7 @@ class Matrix:
         return venv / "bin" / "python"
 
 
-def _copy_checkout(place: Path) -> None:
+def copy_checkout(place: Path) -> None:
     """Copy what git knows, and what it would add, with changes that are not committed."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listed, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout

@@ -69,6 +69,22 @@ ps:0 exit 3
 = failed 3 task
 = mentions chief:0 has finished, and the others cannot start again without it
 
+# the chief finishes while a second restart waits for it
+ps chief worker:2 ps | max=3 workers=independent success=ALL
+ps:0 gone 3
+again chief:0 worker:0 worker:1 ps:0
+ps:0 gone 4
+chief:0 exit 0 unasked
+= failed 4 task
+= mentions ps:0 exited 4, after 1 restart; not restarted: chief:0 has finished
+
+# the chief finishes while the others wait for a place for those of a lost host
+ps chief worker:2 ps | rooms workers=independent success=ALL ps:0@h2
+lost h2
+chief:0 exit 0 unasked
+= failed 69 distrun
+= mentions h2 was lost: silent; not restarted: chief:0 has finished
+
 # an evaluator starts again alone and disturbs nobody
 mwm worker evaluator | max=1
 evaluator:0 gone 1

@@ -379,7 +379,9 @@ def _failure_without_leader(state: JobState, leader: TaskState) -> Outcome:
     why = Cause(Code.LEADER_FINISHED, task=leader.name)
     failed = state.tasks.get(cause.task)
     if failed is None:
-        return job_failure(StartTimeoutError.exit_code, with_reason(cause, why))
+        has_stalled = cause.code is Code.STALLED  # else a host was lost
+        error = StartTimeoutError if has_stalled else HostError
+        return job_failure(error.exit_code, with_reason(cause, why))
     return _failure(state, failed, why)
 
 
