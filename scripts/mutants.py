@@ -19,7 +19,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,6 +65,7 @@ OPERATORS = (
 GOAL = 0.9
 SECONDS = 300.0
 """For the tests of one mutant. One that lasts longer counts as noticed."""
+PROGRESS_SECONDS = 60.0
 EQUIVALENT = ROOT / "tests" / "equivalent_mutants.yaml"
 
 
@@ -165,11 +166,20 @@ def main() -> int:
         print(f"{number or many} of {many} mutants, SEED={seed}", flush=True)
         for each in checkouts[1:]:
             shutil.copy(session, each)
-        parts = [(cosmic_ray, each, at, len(checkouts)) for at, each in enumerate(checkouts)]
         with ThreadPoolExecutor() as pool:
-            tried = pool.map(_try, *zip(*parts, strict=True))
-            mutants = [one for each in tried for one in each]
+            running = {
+                pool.submit(_try, cosmic_ray, each, at, len(checkouts))
+                for at, each in enumerate(checkouts)
+            }
+            while wait(running, PROGRESS_SECONDS).not_done:
+                print(f"{sum(map(_count_tried, checkouts))} tried", file=sys.stderr, flush=True)
+            mutants = [one for each in running for one in each.result()]
     return _tell(mutants)
+
+
+def _count_tried(checkout: Path) -> int:
+    with sqlite3.connect(checkout / "session.sqlite") as database:
+        return int(database.execute("SELECT count(*) FROM work_results").fetchone()[0])
 
 
 def _tell(mutants: list[Mutant]) -> int:

@@ -85,6 +85,13 @@ chief:0 exit 0 unasked
 = failed 69 distrun
 = mentions h2 was lost: silent; not restarted: chief:0 has finished
 
+# the chief finishes while a server that could not be started waits for another host
+ps chief worker:2 ps | rooms planned workers=independent success=ALL ps:0@h2
+chief:0 worker:0 worker:1 start
+ps:0 refused
+chief:0 exit 0 unasked
+= failed 69 distrun
+
 # an evaluator starts again alone and disturbs nobody
 mwm worker evaluator | max=1
 evaluator:0 gone 1

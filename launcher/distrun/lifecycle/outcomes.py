@@ -377,12 +377,11 @@ def _failure_without_leader(state: JobState, leader: TaskState) -> Outcome:
     """Return the outcome if the leader finishes while its group is about to restart."""
     cause = state.incidents[leader.restart or 0].cause
     why = Cause(Code.LEADER_FINISHED, task=leader.name)
-    failed = state.tasks.get(cause.task)
-    if failed is None:
-        has_stalled = cause.code is Code.STALLED  # else a host was lost
-        error = StartTimeoutError if has_stalled else HostError
-        return job_failure(error.exit_code, with_reason(cause, why))
-    return _failure(state, failed, why)
+    if cause.code in restarts.HOST_CODES:
+        return host_failure(with_reason(cause, why), cause.task or None)
+    if cause.code is Code.STALLED:
+        return job_failure(StartTimeoutError.exit_code, with_reason(cause, why))
+    return _failure(state, state.tasks[cause.task], why)
 
 
 def with_reason(cause: Cause, why: Cause | None) -> Cause:

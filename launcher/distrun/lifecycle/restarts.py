@@ -38,7 +38,7 @@ LIVED_LONG = 60.0
 TF_PREEMPTED = 42
 """TensorFlow's exit code for a preemption."""
 START, STALL = Timer(TimerKind.START), Timer(TimerKind.STALL)
-_HOST_CODES = (Code.HOST_LOST, Code.HOST_FAILED, Code.TASK_NOT_STARTED)
+HOST_CODES = (Code.HOST_LOST, Code.HOST_FAILED, Code.TASK_NOT_STARTED)
 """Causes of restarts that say nothing about how a task exited."""
 _HOST_PREEMPTIONS = (Code.POD_PREEMPTED, Code.POD_DELETED)
 """Causes of the loss of a host that was taken away, for example preempted."""
@@ -116,7 +116,7 @@ def _why_not(state: JobState, decision: Decision) -> Cause | None:
     failed, policy, name = decision.failed, decision.policy, decision.budget
     is_stall = decision.cause.code is Code.STALLED
     status = None if is_stall else failed.exit_status
-    if decision.cause.code not in _HOST_CODES:
+    if decision.cause.code not in HOST_CODES:
         if status in policy.never_on:
             key = _key(state, name, "never_on")
             return Cause(Code.STATUS_EXCLUDED, name=key, status=status)
@@ -253,7 +253,7 @@ def _settle(state: JobState, incident: Incident) -> JobState:
     """Count the failure before a restart: no loss of a host can explain it any more."""
     failed, cause = state.tasks[incident.failed], incident.cause
     state = replace(state, early=_later(incident.early, state.early))
-    if cause.code in (*_HOST_CODES, Code.STALLED) or is_preempted(failed):
+    if cause.code in (*HOST_CODES, Code.STALLED) or is_preempted(failed):
         return state
     in_a_row = state.failures_in_a_row + 1 if failed.host == state.failing_host else 1
     return replace(state, failing_host=failed.host, failures_in_a_row=in_a_row)
