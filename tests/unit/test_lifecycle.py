@@ -109,7 +109,9 @@ timer start -> stop worker:0 worker:1 worker:2
 = mentions worker:1, worker:2
 
 # a job that runs too long has the grace
-mwm worker:3 | run=60
+mwm worker:3 | planned run=60
+worker:0 worker:1 start -> nothing
+worker:2 start ->+ set run 60
 timer run -> stop worker:0 worker:1 worker:2 grace 10
 = failed 75 distrun
 
