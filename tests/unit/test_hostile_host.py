@@ -94,6 +94,14 @@ def test_a_report_that_nothing_asked_for_is_a_fault(world: World, message: Any) 
     assert world.receive(GOOD, protocol.LogData("chief-0.log", 3, b"true"))
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_end_of_an_attempt_is_told_once(world: World, count: int) -> None:
+    exited = protocol.TaskExited("evaluator:0", 0, 1.7e9, code=0)
+    ends = [exited, protocol.TaskEnded("evaluator:0", 0, 1.7e9)][:count]
+    assert all(world.receive(EVIL, each) for each in ends)
+    assert not world.receive(EVIL, ends[-1])
+
+
 def test_a_time_too_late_once_it_is_corrected_is_the_latest_of_the_record(world: World) -> None:
     assert world.receive(EVIL, protocol.Progress("evaluator:0", {"STEP": "1"}, 1e11))
     assert world.progress["evaluator:0"].at == 1e11

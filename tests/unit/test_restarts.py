@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from distrun.job import events
-from distrun.lifecycle import JOB, MOST_FREE_IN_A_ROW, SIGKILL, SetTimer, may_recur
+from distrun.lifecycle import JOB, SIGKILL, SetTimer, may_recur
 from distrun.spec.model import RestartSpec
 from distrun.words.causes import cause_text
 
@@ -326,7 +326,7 @@ def test_what_follows(scenario: list[str]) -> None:
 
 def test_free_restarts_are_at_most_20_in_a_row() -> None:
     job = play(["mwm worker | max=1"])
-    for _ in range(MOST_FREE_IN_A_ROW):
+    for _ in range(20):
         job.exited("worker:0", 143, lived=61.0)
         start_again(job, ["worker:0"])
     assert all(each.is_free for each in restarts_planned(job))
@@ -347,6 +347,14 @@ def test_progress_counts_although_a_failure_before_it_is_restarted_later() -> No
     job.started("worker:0")
     job.gone("worker:0", 1)
     assert may_recur(job.state)
+
+
+def test_with_several_hosts_a_failure_recurs_only_after_one_was_left_out() -> None:
+    job = play(["mwm worker:2 | max=9 worker:1@h2"])
+    for count in range(1, 5):  # host_failures is 3
+        job.gone("worker:0", 1)
+        assert may_recur(job.state) is (count == 4)
+        start_again(job, ["worker:0", "worker:1"])
 
 
 def test_a_job_that_ended_with_its_supervisor_restarts_nothing() -> None:
