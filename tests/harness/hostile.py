@@ -5,8 +5,8 @@ distrun's own. Agents are emulated, processes are not there, and the clock is si
 many messages can be tried in a second.
 """
 
-import copy
 import contextlib
+import copy
 import dataclasses
 import hashlib
 import json
