@@ -92,6 +92,12 @@ ps:0 refused
 chief:0 exit 0 unasked
 = failed 69 distrun
 
+# an evaluator that was killed with its host starts elsewhere because of the host
+mwm worker evaluator | rooms evaluator:0@h2
+evaluator:0 exit -9
+lost h2
+= codes TASK_KILLED HOST_LOST
+
 # an evaluator starts again alone and disturbs nobody
 mwm worker evaluator | max=1
 evaluator:0 gone 1
