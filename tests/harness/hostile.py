@@ -465,9 +465,11 @@ class World:
         for descriptor in self._signals:
             os.close(descriptor)
         self._supervisor._job.record._log.close()
-        for each in os.listdir("/proc/self/fd"):  # a supervisor keeps some until its process ends
+        # A supervisor keeps these until its process ends.
+        kept = {f"{self._job.path}", f"{self._job.path / 'supervisor.lock'}"}
+        for each in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):
-                if os.readlink(f"/proc/self/fd/{each}").startswith(f"{self._job.path}"):
+                if os.readlink(f"/proc/self/fd/{each}") in kept:
                     os.close(int(each))
         shutil.rmtree(self._job.path)
 
