@@ -5,7 +5,6 @@ distrun's own. Agents are emulated, processes are not there, and the clock is si
 many messages can be tried in a second.
 """
 
-import contextlib
 import copy
 import dataclasses
 import hashlib
@@ -72,6 +71,7 @@ from distrun.sync.manifest import FileEntry, Manifest
 from distrun.words.events import EventFormatter
 from harness import odd_values
 from harness.odd_values import ODD
+from harness.values import not_none
 
 EVIL, GOOD = "evil", "good"
 HOSTS = (EVIL, GOOD, "h1", "h2", "sp1", "sp2", "sp3")
@@ -339,6 +339,13 @@ class EmulatedReach(Reach):
         return agent_exited(status or 0) if was_up else Cause(Code.SSH_TIMED_OUT), False
 
 
+def _link(descriptor: int) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:  # it was that of the folder that is listed
+        return ""
+
+
 class InstantSelector(selectors.EpollSelector):
     def select(self, timeout: float | None = None) -> list[Any]:
         return super().select(0)
@@ -465,12 +472,12 @@ class World:
         for descriptor in self._signals:
             os.close(descriptor)
         self._supervisor._job.record._log.close()
-        # A supervisor keeps these until its process ends.
-        kept = {f"{self._job.path}", f"{self._job.path / 'supervisor.lock'}"}
-        for each in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(OSError):
-                if os.readlink(f"/proc/self/fd/{each}") in kept:
-                    os.close(int(each))
+        # A supervisor keeps its folder and the lock open until its process ends.
+        lock = str(self._job.path / "supervisor.lock")
+        opened = (int(each) for each in os.listdir("/proc/self/fd"))
+        links = {each: _link(each) for each in opened}
+        for descriptor in (not_none(self._job.descriptor), *(n for n in links if links[n] == lock)):
+            os.close(descriptor)
         shutil.rmtree(self._job.path)
 
     # Running --------------------------------------------------------------------------------

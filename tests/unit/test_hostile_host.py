@@ -152,7 +152,7 @@ def test_long_texts_of_a_host_are_cut(world: World) -> None:
     """So are long lists, and those deep in a cause."""
     long = Cause(Code.AGENT_DEFECT, text="A" * 20_000, hosts=("x",) * 2000)
     deep = Cause(Code.AGENT_DEFECT, text="boom", within=(long, *[Cause(Code.LINK_CLOSED)] * 500))
-    exited = protocol.TaskExited("evaluator:0", 0, 1.7e9, code=1, found=[long])
+    exited = protocol.TaskExited("evaluator:0", 0, 1.7e9, code=1, found=(long,))
     assert world.receive(EVIL, exited)
     assert world.state.tasks["evaluator:0"].exit.found[0].text.endswith("(cut)")
     for _ in range(20):
