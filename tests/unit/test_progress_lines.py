@@ -147,7 +147,7 @@ def test_the_rows_of_a_table_are_progress(header: str) -> None:
     first, second, third = lines(TABLES[header].rstrip("\n"))
     printed = PrintedProgress()
     assert not printed.read(header + first), "one row can be anything"
-    assert printed.read(f"other output, 3 lines\n{second}")
+    assert printed.read(f"Epoch begins\nother output, 3 lines\n{second}")
     assert printed.values["EPOCH"] == "2"
     assert {printed.values.get(key) for key in ("LOSS", "TRAIN_LOSS")} == {None, "0.725"}
     assert "TIME" not in printed.values
@@ -159,7 +159,7 @@ def test_the_rows_of_a_table_are_progress(header: str) -> None:
     "table",
     ["1,0.5\n2,0.4\n", "epoch,name\n1,2\n2,3\n", "epoch,loss\n1,a\n2,b\n",
      "epoch,loss\n0.1,1\n0.2,2\n", "epoch,step,loss\n1,1.5,0.5\n2,2.5,0.4\n",
-     "epoch: a loss is shown\n1 2 3 4 5\n2 3 4 5 6\n"],
+     "epoch: a loss is shown\n1 2 3 4 5\n2 3 4 5 6\n", "epoch 1 loss 0.5\n1 2 3 4\n2 3 4 5\n"],
 )  # fmt: skip
 def test_other_tables_are_none(table: str) -> None:
     printed = PrintedProgress()

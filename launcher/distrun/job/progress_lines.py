@@ -186,12 +186,12 @@ class _Table:
         names = _CELLS.split(text)
         names = names if len(names) > 1 else text.split()
         keys = [re.sub(r"\W", "_", name).upper() for name in names]
-        if keys and keys[0] in _COUNTED:
+        if keys and keys[0] in _COUNTED and not any(map(_ANY_NUMBER.fullmatch, names)):
             metrics = [key if _METRIC.fullmatch(f"{key}=0") else "" for key in keys]
-            self._keys = [_COUNTED.get(key, metrics[at]) for at, key in enumerate(keys)]
-            self._between = _CELLS if _RULED.search(text) else _WORDS
-            self._keys = self._keys if any(metrics) else []
-            return None
+            if any(metrics):
+                self._keys = [_COUNTED.get(key, metrics[at]) for at, key in enumerate(keys)]
+                self._between = _CELLS if _RULED.search(text) else _WORDS
+                return None
         cells = self._between.split(text)
         row = dict(zip(self._keys, cells, strict=False))
         row.pop("", None)
