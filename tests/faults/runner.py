@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from cells import MID_EPOCH, SAVE_EVERY, SIGNALS, STEPS, TASKS, Cell, expected
+from cells import MID_EPOCH, PS, SAVE_EVERY, SIGNALS, STEPS, TASKS, Cell, expected
 from controller import Attempt, Controller
 from harness.command import Distrun, write_spec
 
@@ -173,6 +173,11 @@ class CellRun:
             lambda: victim is None or _is_dead(victim), PATIENCE
         ):
             return [f"{cell.victim} did not die of it"]
+        restarts_alone = cell.strategy == PS and cell.victim.startswith("worker")
+        if restarts_alone and expected(cell).restarts == (1,):  # the chief may finish without it
+            is_back = lambda: self._controller.attempt(cell.victim, 1) is not None  # noqa: E731
+            if not self._controller.serve_until(is_back, PATIENCE):
+                return [f"{cell.victim} did not start again"]
         if paused is not victim or cell.fault == "SIGTERM":
             paused.answer("go")
         return []
