@@ -38,7 +38,7 @@ PINNED = "os.sched_setaffinity(0, {0} if is_slow else {1})"
 LIMITED = 'if is_slow: open(sys.argv[1] + "/cgroup.procs", "w").write(str(os.getpid()))'
 SLOW = {
     "more data": Case("longer_steps", step="0.05 if is_slow else 0.005"),
-    "nice": Case("nice", before="if is_slow: os.nice(19)", neighbours=3),
+    "nice": Case("nice", before=f"{PINNED}\nif is_slow: os.nice(19)", neighbours=1),
     "neighbour": Case("busy_neighbour", before=PINNED, neighbours=3),
     "fewer cores": Case(
         *("fewer_cores", "0.05 / len(os.sched_getaffinity(0)) ** 2"),

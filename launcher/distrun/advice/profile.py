@@ -31,7 +31,7 @@ _LEAST_OF_STEPS = 0.01
 """Of the time, used by itself: a task that uses less has not begun to take steps."""
 _ALWAYS = 0.9
 """A generator that runs so much of the time never waits for the steps: they wait for it."""
-_LEAST_CORES = 0.5
+_LEAST_CORES = 0.3
 """Of a host, used by others."""
 _LEAST_SWAPPED = 100 << 20
 _CLOCK_RATIO = 0.85
