@@ -91,7 +91,7 @@ def _choose(session: Path, number: int | None, seed: int) -> int:
 
 
 def _part(session: Path, part: int, parts: int) -> None:
-    """Leave each of the mutants of which a process of several tries its share."""
+    """Leave the share of one of several processes that try the mutants."""
     with sqlite3.connect(session) as database:
         ids = [row[0] for row in database.execute("SELECT job_id FROM work_items ORDER BY job_id")]
         others = ", ".join(f"'{each}'" for at, each in enumerate(ids) if at % parts != part)
@@ -156,7 +156,7 @@ def main() -> int:
         session = checkouts[0] / "session.sqlite"
         _run(cosmic_ray, checkouts[0], "init", "mutants.toml", session.name)
         many = _choose(session, number, seed)
-        print(f"{number or many} of {many} mutants, SEED={seed}", flush=True)
+        print(f"{min(number or many, many)} of {many} mutants, SEED={seed}", flush=True)
         for each in checkouts[1:]:
             shutil.copy(session, each)
         with ThreadPoolExecutor() as pool:

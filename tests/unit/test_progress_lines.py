@@ -138,7 +138,6 @@ TABLES = {
         "      {E}        {L}       0.6150  0.0412\n",
     "epoch,loss,acc,note\n": "{E},{L},0.8,a word\n",
     "| Epoch | Step | Train loss | Time |\n|---|---|---|---|\n": "| {E} | {S} | {L} | 00:12 |\n",
-    "epoch     train_loss  valid_loss  time\n": "{E}         {L}  0.063     00:12\n",
 }  # fmt: skip
 
 
