@@ -19,7 +19,7 @@ import pytest
 
 from distrun.agent import protocol
 from distrun.supervisor.hosts import local
-from distrun.supervisor.hosts.reach import Login, Purpose
+from distrun.supervisor.hosts.reach import Connection, Login, Purpose
 from harness.processes import descendants
 from harness.waiting import wait_until
 
@@ -38,6 +38,16 @@ ChangedCommand = Callable[[list[str]], list[str]]
 PLAIN_PYTHON = [sys.executable, "-I", "-S"]
 
 
+def open_local(job_id: str) -> Connection:
+    """Start an agent on this machine."""
+    return local.LocalReach().open(job_id, Login(Purpose.AGENT))
+
+
+def local_address(hello: protocol.Hello, hosts: int, own: str | None) -> str | None:
+    """The address by which others reach this machine, as :meth:`.Reach.address` has it."""
+    return local.LocalReach().address(hello, hosts, own)
+
+
 class Host:
     """An agent and what it has said; `job_id` is in its tasks' environment."""
 
@@ -46,7 +56,7 @@ class Host:
         self.job_id = job_id
         usual = local.isolated_python
         with mock.patch.object(local, "isolated_python", lambda *args: changed(usual(*args))):
-            self.link = local.LocalReach().open(job_id, Login(Purpose.AGENT))
+            self.link = open_local(job_id)
         self.said: list[Any] = []
         self.seqs: list[int] = []
         self._unseen: collections.deque[Any] = collections.deque()

@@ -1,9 +1,7 @@
 """The agent as it goes over ssh is small and whole; what an earlier one has left is ended."""
 
-import fcntl
 import os
 import shlex
-import struct
 import subprocess
 import sys
 import time
@@ -16,17 +14,17 @@ import pytest
 from distrun.agent import protocol
 from distrun.agent.linux.job_processes import Traces
 from distrun.agent.loop import Loop
-from distrun.agent.protocol import Cause, Code, Report, framing
+from distrun.agent.protocol import Cause, Code, Report
 from distrun.agent.protocol.channel import encode
 from distrun.supervisor.hosts import bootstrap
 from distrun.supervisor.hosts.former_agents import FormerAgent
 from distrun.supervisor.hosts.link import Links
 from distrun.supervisor.hosts.log_mirror import LogMirror
-from distrun.supervisor.hosts.reach import Connection, Login
-from distrun.supervisor.hosts.ssh import SshReach, open_connection
+from distrun.supervisor.hosts.ssh import open_connection
 from harness.command import write_program
 from harness.processes import captured
 from harness.pythons import of_pyenv
+from harness.sending import Sending
 from harness.values import not_none
 
 MARK = b"\nhere it begins\n"
@@ -125,31 +123,6 @@ def test_changed_modules_are_packed_again(pack: Callable[[], list[str]], tmp_pat
 
 LOG = "worker-0.log"
 LIMIT = 1_000_000
-
-
-class Sending(SshReach):
-    """Leads to a hostile agent, which sends what the test has it send, and never ends."""
-
-    def __init__(self) -> None:
-        self._host = "h1"
-        self.connect_timeout = 5.0
-
-    def open(self, job_id: str, login: Login) -> Connection:
-        connection = open_connection(["sleep", "1000"], job_id, Code.SSH_NOT_STARTED)
-        reader, self._writer = os.pipe()
-        fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 1 << 19)
-        os.set_blocking(reader, False)
-        os.close(connection.channel.reader)
-        connection.channel.reader = reader
-        os.write(self._writer, connection.mark)
-        self._frames = 0
-        return connection
-
-    def send(self, report: Report) -> None:
-        frame = encode(report)
-        fields = framing.HEADER.pack(framing.MARK, self._frames, len(frame), zlib.crc32(frame))
-        self._frames += 1
-        os.write(self._writer, fields + struct.pack(">I", zlib.crc32(fields)) + frame)
 
 
 class Clearing:

@@ -323,6 +323,15 @@ def test_kill_all_ends_lost_jobs_and_what_ended_ones_have_left(distrun: Distrun)
     assert (again.returncode, again.stderr) == (0, "")
 
 
+def test_what_earlier_attempts_have_left_is_found_by_its_label() -> None:
+    label = labels.of_attempt(JOB, "worker:0", 1)
+    with subprocess.Popen(["prlimit", f"--locks={label}:", "sleep", "600"]) as left:
+        wait_until(lambda: labels.read(left.pid) == label)
+        assert [each.pid for each in labels.find(JOB, {"worker:0": 2})] == [left.pid]
+        assert labels.find(JOB, {"worker:0": 0, "worker:1": 2}) == []
+        left.kill()
+
+
 def answer_to(distrun: Distrun, job: str, request: dict[str, Any]) -> dict[str, Any]:
     connection = not_none(JobStore(distrun.home).find(job).connect())
     connection.settimeout(SOON)

@@ -9,15 +9,11 @@ from distrun.agent.protocol import Code, Hello
 from distrun.spec.addresses import is_loopback
 from distrun.supervisor.hosts import addresses
 from distrun.supervisor.hosts.addresses import login_address, own_address
-from distrun.supervisor.hosts.local import LocalReach
 from distrun.supervisor.hosts.report_checker import ReportChecker
+from harness.agents import local_address
+from harness.messages import hello
 
 HERE = socket.gethostname()
-
-
-def hello(hostname: str, address: str = "", seen_from: str = "") -> Hello:
-    return Hello(1, hostname, "3.8.0", 1.0, [], 0.0,
-                 address=address, seen_from=seen_from)  # fmt: skip
 
 
 LOCAL = hello(HERE)
@@ -29,7 +25,7 @@ TOLD = hello("gpu3", "198.18.0.3", "198.18.0.9")
 def dialled(**hellos: Hello) -> dict[str, str | None]:
     own = own_address(hellos.values()) if len(hellos) > 1 else None
     return {
-        name: LocalReach().address(said, len(hellos), own)
+        name: local_address(said, len(hellos), own)
         if name == "local"
         else login_address(said, len(hellos), own)
         for name, said in hellos.items()

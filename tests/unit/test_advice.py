@@ -16,9 +16,8 @@ from distrun.job.history import HistoryLog, Sample
 from distrun.job.job import Job as ReadJob
 from distrun.job.notes import job_notes
 from distrun.words.advice import advice_text, slowdown_text
+from harness.histories import MWM, Job, running
 from harness.values import not_none
-
-from .histories import MWM, Job, running
 
 RETRACES = (
     "WARNING:tensorflow:5 out of the last 5 calls to <function train_step at 0x7f1> triggered "

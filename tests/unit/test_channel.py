@@ -20,12 +20,13 @@ from distrun.agent.protocol.framing import HEADER, MARK, ChecksummedSender
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver, Damage
 from harness.examples import examples
 from harness.generated import OS_TEXT, causes
+from harness.messages import PLAIN
 
 MESSAGES: st.SearchStrategy[Any] = st.one_of(
     st.builds(protocol.LogData, OS_TEXT, st.integers(0, 2**53), st.binary(max_size=40)),
     st.builds(protocol.Progress, OS_TEXT, st.dictionaries(OS_TEXT, OS_TEXT), st.floats(0, 1e10)),
     st.builds(protocol.Fault, causes(OS_TEXT), st.floats(0, 1e10)),
-    st.just(protocol.Detach()),
+    st.just(PLAIN),
 )
 
 

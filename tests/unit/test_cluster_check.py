@@ -11,8 +11,7 @@ from distrun.agent.protocol import Cause, Code
 from distrun.frozen import replace
 from distrun.spec.model import HostSpec
 from distrun.supervisor.cluster_check import ClusterCheck
-
-from .plans import SCRIPT, planned, role, spec_of
+from harness.plans import SCRIPT, planned, role, spec_of
 
 SETTER = "train.py:6"
 HERE = ("localhost:1000", "localhost:1001")

@@ -11,11 +11,10 @@ from distrun.lint.check import check_program
 from distrun.spec.loader import load
 from distrun.spec.model import EnvStyle, HostSpec, ProgramKind, ProgramSpec, Ready, RoleSpec
 from distrun.spec.placeholders import fill, names
+from harness.histories import PS
+from harness.plans import SCRIPT, A, B, planned, role, spec_of, task
 from harness.requirements import need_tensorflow
 from harness.values import not_none
-
-from .histories import PS
-from .plans import SCRIPT, A, B, planned, role, spec_of, task
 
 SERVE = ProgramSpec(kind=ProgramKind.COMMAND, target="", argv=("serve",), workdir="/src")
 

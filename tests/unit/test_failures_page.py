@@ -9,9 +9,8 @@ import pytest
 
 from distrun.lifecycle import TaskPhase
 from distrun.words.causes import cause_text
-
-from .histories import MWM, PS, Job, restarts_planned, running
-from .specs import load_text
+from harness.histories import MWM, PS, Job, restarts_planned, running
+from harness.specs import load_text
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "failures-reference.md"
 CLUSTERS = {

@@ -13,7 +13,10 @@ from distrun.frozen import replace
 from distrun.job import history
 from distrun.job.folder import JobFolder
 from distrun.job.history import MOST_SAMPLES, HistoryLog, Sample
+from distrun.job.usage import sampled
+from harness.histories import MWM, running
 from harness.loops import SimulatedLoop
+from harness.values import not_none
 
 FIRST = Sample(
     at=1000.0, attempt=0, cpu_seconds=0.5, memory_bytes=1 << 20, peak_memory_bytes=1 << 21,
@@ -39,6 +42,14 @@ def test_samples_are_read_as_they_were_written(folder: JobFolder) -> None:
     assert history.last(folder, "worker:0", 1) == [second]
     assert history.last(folder, "worker:0", 9) == [FIRST, second]
     assert history.last(folder, "worker:1", 1) == []
+
+
+def test_a_sample_of_an_earlier_attempt_is_not_of_this_one(folder: JobFolder) -> None:
+    task = running(MWM, "worker:0").state.tasks["worker:0"]
+    HistoryLog(folder).append("worker:0", replace(FIRST, attempt=1))
+    assert sampled(folder, task) is None
+    HistoryLog(folder).append("worker:0", replace(FIRST, processes=3))
+    assert not_none(sampled(folder, task)).processes == 3
 
 
 def test_however_long_a_job_runs_about_a_thousand_samples_are_kept(folder: JobFolder) -> None:

@@ -16,9 +16,8 @@ from distrun.job import leftovers, record
 from distrun.job.folder import JobFolder, JobStore
 from distrun.job.record import EventLog
 from harness.command import run_here
+from harness.histories import Job
 from harness.values import not_none
-
-from .histories import Job
 
 STRANGE = 'it\'s "a" path\nwith $(touch oops) and ü'
 

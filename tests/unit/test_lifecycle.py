@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from distrun.job import events
 from distrun.lifecycle import replay
 from distrun.lifecycle.chunked_map import ChunkedMap
+from harness.histories import MWM, because, running
+from harness.scenarios import play, scenarios, verdict_words, verdicts
 
-from .histories import MWM, because, running
-from .scenarios import play, scenarios, verdict_words, verdicts
 from .test_verdict_words import raised
 
 SCENARIOS = """

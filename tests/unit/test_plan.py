@@ -21,10 +21,9 @@ from distrun.spec.model import (
 )
 from distrun.strategies import STRATEGIES
 from distrun.words.causes import cause_advice
+from harness.plans import FACTS, MWM, PS, SCRIPT, A, B, planned, refused, role, spec_of, task
+from harness.specs import load_text, refusal
 from harness.values import not_none
-
-from .plans import FACTS, MWM, PS, SCRIPT, A, B, planned, refused, role, spec_of, task
-from .specs import load_text, refusal
 
 
 def test_all_tasks_have_the_same_cluster_and_an_evaluator_is_not_in_it() -> None:
@@ -349,6 +348,15 @@ def test_a_host_with_slots_has_room_but_one_without_is_full() -> None:
     assert again(replace(spec, hosts=HOSTS), "b") is None
     bound = spec_of(role("worker", addresses=("a:1", "b:1")), hosts=(*HOSTS[:2], SPARE))
     assert again(bound, "b") is None, "a task with an address of its own stays where it is"
+
+
+@pytest.mark.parametrize(
+    ("placement", "where"),
+    [(Placement.PACK, "worker:0=c worker:1=c"), (Placement.SPREAD, "worker:0=c worker:1=d")],
+)
+def test_tasks_of_lost_hosts_are_placed_as_the_spec_says(placement: Placement, where: str) -> None:
+    hosts = tuple(HostSpec(name=name, slots=2) for name in "abcd")
+    assert again(spec_of(role("worker", 2), hosts=hosts, placement=placement), "ab") == where
 
 
 def test_fewer_workers_are_numbered_without_gaps_and_the_chief_stays() -> None:

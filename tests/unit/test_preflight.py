@@ -20,7 +20,7 @@ from distrun.agent.loop import Loop
 from distrun.agent.probe import dialer, marks
 from distrun.agent.probe.listener import Listener
 from distrun.agent.probe.probe import Probe
-from distrun.agent.protocol import Cause, Code, Hello, HoldPorts, PortsHeld, PortsRefused
+from distrun.agent.protocol import Cause, Code, HoldPorts, PortsHeld, PortsRefused
 from distrun.agent.protocol import probe_messages as probe
 from distrun.agent.protocol.causes import Subject
 from distrun.agent.tasks.ports import PortHolder
@@ -32,11 +32,11 @@ from distrun.supervisor.job_hosts import JobHosts
 from distrun.supervisor.probe import dialled_by
 from distrun.supervisor.round import Round
 from distrun.words.causes import cause_advice, cause_text
+from harness.messages import hello
+from harness.plans import role, spec_of
 from harness.processes import alive
 from harness.values import not_none
 from harness.waiting import wait_until
-
-from .plans import role, spec_of
 
 REFUSED = Cause(Code.CONNECTION_REFUSED)
 FACTS = probe.ProgramFacts(
@@ -294,9 +294,9 @@ def preparation(
     made = Round(JobHosts(spec, send, Path("/record"), **about))
     for name in hosts:
         machine = name.rpartition("=")[2]
-        hello = Hello(1, machine, "3.8.0", 1.0, [], 0.0, address=machine)
-        made.hosts.add_hello(name, hello)
-        made.receive(name, hello)
+        said = hello(machine, machine)
+        made.hosts.add_hello(name, said)
+        made.receive(name, said)
     return made
 
 

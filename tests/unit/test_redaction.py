@@ -23,8 +23,7 @@ from distrun.job.events import KINDS, decode, encode
 from distrun.job.folder import JobFolder
 from distrun.redaction.redactor import Redactor, own_words, secret_values
 from distrun.strategies import STRATEGIES, Role
-
-from .scenarios import play
+from harness.scenarios import play
 
 KEY = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC"
 
@@ -110,6 +109,11 @@ def test_a_known_secret_is_found_however_it_is_written(secret: str) -> None:
         assert "[secret-1]" in text
         assert secret not in text
         assert quote(secret, safe="") not in text
+
+
+def test_nothing_is_left_of_a_secret_that_begins_like_another() -> None:
+    redactor = Redactor(["hunter2-x", "hunter2-x-production"])
+    assert redactor("with hunter2-x-production") == "with [secret-1]"
 
 
 @pytest.mark.parametrize("kind", ["users", "hosts", "secrets"])

@@ -14,10 +14,9 @@ from distrun.job.notes import job_notes
 from distrun.job.record import EventLog
 from distrun.job.status_view import headline
 from distrun.verdict.model import Kind, Verdict
+from harness.histories import Job, because
 from harness.long_job import write_long_job
-
-from .histories import Job, because
-from .scenarios import play
+from harness.scenarios import play
 
 MARKER = "--- attempt 1, 2026-03-01 12:00:01: restarted after worker:0 exited 5 ---\n"
 

@@ -8,9 +8,8 @@ from distrun.job import events
 from distrun.lifecycle import JOB, SIGKILL, SetTimer, may_recur
 from distrun.spec.model import RestartSpec
 from distrun.words.causes import cause_text
-
-from .histories import backoff_over, because, restarts_planned, running
-from .scenarios import play, scenarios, start_again
+from harness.histories import backoff_over, because, restarts_planned, running
+from harness.scenarios import play, scenarios, start_again
 
 SCENARIOS = """
 # a mirrored group starts again together

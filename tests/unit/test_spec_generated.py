@@ -31,8 +31,8 @@ from distrun.spec.schema import keys_of
 from distrun.spec.yamlnodes import MAX_BYTES, parse
 from distrun.spec.yamltext import yaml_text
 from harness.examples import examples
+from harness.specs import load_text, refusal
 
-from .specs import load_text, refusal
 from .test_spec_load import EVERYTHING, SMALL
 
 FEW = settings(

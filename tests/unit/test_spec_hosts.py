@@ -7,8 +7,7 @@ import pytest
 
 from distrun.spec.hostnames import host_set
 from harness.command import write_program
-
-from .specs import load_text, refusal
+from harness.specs import load_text, refusal
 
 
 @pytest.mark.parametrize(

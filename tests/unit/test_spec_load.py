@@ -15,8 +15,7 @@ from distrun.spec.loader import load, load_mapping
 from distrun.spec.model import HostSpec, Placement, ProgramKind, RestartSpec, Sync
 from distrun.strategies import Role, Success
 from harness.command import write_program
-
-from .specs import load_text, refusal
+from harness.specs import load_text, refusal
 
 SMALL = """\
 strategy: multi_worker_mirrored

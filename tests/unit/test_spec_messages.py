@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .specs import refusal
+from harness.specs import refusal
 
 CASES = [
     pytest.param(file.stem, *case.split("\n>>>\n"), id=f"{file.stem}: {case.splitlines()[0]}")

@@ -21,8 +21,8 @@ from distrun.spec.model import SPEC
 from distrun.spec.problems import Problem, SpecProblemsError
 from distrun.spec.reference import reference
 from distrun.spec.value_warnings import check_values
+from harness.specs import load_text
 
-from .specs import load_text
 from .test_spec_messages import CASES
 
 IN_WORDS = {

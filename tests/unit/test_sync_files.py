@@ -17,8 +17,7 @@ from distrun.sync import file_selection
 from distrun.sync.file_selection import FileSelection, select_files
 from distrun.sync.manifest import Manifest
 from distrun.sync.unsent_files import file_beside_script, missing_file
-
-from .plans import script_in, spec_of
+from harness.plans import script_in, spec_of
 
 NEWLINE = b"a\nb \xff'\"$(x).py"
 

@@ -9,8 +9,8 @@ from distrun.spec.model import TensorBoardSpec
 from distrun.supervisor import tensorboard
 from distrun.supervisor.tensorboard import TensorBoard
 from harness.loops import SimulatedLoop
-
-from .plans import spec_of
+from harness.messages import port_of
+from harness.plans import spec_of
 
 
 def test_its_silence_is_told_once_and_it_may_answer_later() -> None:
@@ -25,7 +25,7 @@ def test_its_silence_is_told_once_and_it_may_answer_later() -> None:
     job: Any = SimpleNamespace(loop=loop, spec=spec, folder=folder, hosts=hosts, emit=told.append)
     board = TensorBoard(job)
     board.start()
-    port = orders[0].port
+    port = port_of(orders[0])
 
     board.receive(protocol.TaskListening(tensorboard.NAME, 0, [1]))
     assert not told, "a port that is not its own says nothing"

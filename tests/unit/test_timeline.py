@@ -17,8 +17,7 @@ from distrun.report.outliers import Measure, outliers
 from distrun.report.series import panels
 from distrun.spec.model import Timeouts
 from distrun.strategies import Role
-
-from .histories import MWM, running
+from harness.histories import MWM, running
 
 A, B = "worker:0", "worker:1"
 RECORD: list[Any] = running(MWM, A, B, places={A: "gpu0", B: "gpu1"}).history
@@ -176,14 +175,14 @@ def test_panels_have_what_was_told_and_used() -> None:
         A: [sample(1.0, STEP=1.0, MINE=7.0, LOSS=0.5), sample(3.0, STEP=5.0, MINE=8.0, LOSS=0.4)],
         B: [sample(1.0), *(sample(at, attempt=1) for at in (101.0, 103.0, 107.0))],
     }
-    found = {panel.title: panel.curves for panel in panels(samples, {(A, 0): 0.0})}
+    found = {panel.title: panel.curves for panel in panels(samples, {(A, 0): 0.0, (B, 1): 100.0})}
     titles = ["Loss", "Mine", "Steps", "Processor, % of a core", "Resident memory (RSS)"]
     assert list(found) == titles
     assert found["Loss"] == {A: [(1.0, 0.5), (3.0, 0.4)]}
     assert found["Processor, % of a core"][A] == [(1.0, 200.0), (3.0, 200.0)]
     interrupted, *loads = found["Processor, % of a core"][B]
     assert math.isnan(interrupted[1])
-    assert loads == [(103.0, 200.0), (107.0, 200.0)]
+    assert loads == [(101.0, 200.0), (103.0, 200.0), (107.0, 200.0)]
     times = [at for at, value in found["Resident memory (RSS)"][B] if not math.isnan(value)]
     assert times == [1.0, 101.0, 103.0, 107.0]
 

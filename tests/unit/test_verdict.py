@@ -16,13 +16,13 @@ from distrun.job.stacks import Place
 from distrun.lifecycle import STALL
 from distrun.verdict.log_analysis import LogAnalysis, LogTail
 from distrun.verdict.model import Kind, Verdict
-from distrun.verdict.success import success_verdict
+from distrun.verdict.success import success_verdict, without_contact
 from distrun.words.causes import cause_advice, cause_text
 from distrun.words.verdicts import evidence_text
+from harness.histories import MWM, running
+from harness.scenarios import check, play, scenarios, verdict_words, verdicts
 from harness.values import not_none
 
-from .histories import MWM, running
-from .scenarios import check, play, scenarios, verdict_words, verdicts
 from .test_verdict_words import ABORTED, DUMP, ECHO, HANDLED, alone, raised
 
 OWN = (
@@ -618,6 +618,14 @@ def test_what_a_host_has_seen_of_a_task_that_exited_0(seen: dict[str, Any], said
     verdict = success_verdict(job.state, lambda _: LogTail(b""), {})
     told = "" if verdict is None else cause_text(verdict.cause)
     assert said in told if said else not told
+
+
+@pytest.mark.parametrize(("tasks", "said"), [("mwm worker:2", "alone"), ("ps chief worker ps", "")])
+def test_who_trains_with_servers_need_not_reach_each_other(tasks: str, said: str) -> None:
+    job = play([tasks])
+    for name in job.state.tasks:
+        job.gone(name, contact="alone")
+    assert without_contact(job.state) == said
 
 
 @pytest.mark.parametrize(

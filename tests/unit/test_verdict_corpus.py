@@ -22,10 +22,9 @@ from distrun.verdict.log_analysis import LogTail
 from distrun.verdict.model import Kind, Verdict
 from distrun.words import causes as words
 from distrun.words.verdicts import evidence_text
+from harness.scenarios import play
 from harness.values import not_none
 from table import HERE, failures, rows, shares
-
-from .scenarios import play
 
 ENOUGH = {"rules": 1.0, "second": 1.0, "held_out": 0.95, "held_out_2": 0.95}
 

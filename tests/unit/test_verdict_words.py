@@ -21,11 +21,10 @@ from distrun.verdict.lone_calls import find_lone_calls
 from distrun.verdict.model import Kind, Verdict
 from distrun.verdict.task_failures import missing_checkpoint
 from distrun.words.causes import cause_advice, cause_text
-from distrun.words.formats import clip, wrapped
+from distrun.words.formats import clip, format_names, wrapped
+from harness.histories import MWM, Job
+from harness.scenarios import play, verdicts
 from harness.values import not_none
-
-from .histories import MWM, Job
-from .scenarios import play, verdicts
 
 TB = 'Traceback (most recent call last):\n  File "/u/t.py", line 9, in <module>\n    train()\n'
 HANDLED = TB + "FileNotFoundError: [Errno 2] No such file or directory: 'cache'\n"
@@ -337,3 +336,9 @@ def test_a_row_ends_within_no_command_path_or_option(marked: str) -> None:
         assert all(clip(row, columns) == row or row.strip() == whole for row in rows), rows
         assert wrapped(f"    | {line}", columns) == f"    | {line}"
         assert wrapped(" " * 99, columns) == " " * 99, "the name of a file, for example"
+
+
+def test_of_many_names_those_that_are_not_shown_are_counted() -> None:
+    names = [f"worker:{number}" for number in [*range(0, 16, 2), *range(20, 60)]]
+    assert format_names(names[:8]) == ", ".join(names[:8])
+    assert format_names(names) == ", ".join(names[:8]) + " and 40 more"

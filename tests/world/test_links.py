@@ -88,6 +88,25 @@ def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(world: Launch) ->
     assert job.running == {"worker:0": "h1"}, "it has no lease"
 
 
+def test_without_a_lease_an_order_waits_as_long_as_the_link_is_lost(
+    world: Launch,
+) -> None:
+    job = world(2, restart={"max": 1}, timeouts={"link": "off"})
+    job.delay("h2", 1.0)
+    job.advance(200)
+    job.exit("worker:0", 1)
+    job.advance(0.9)
+    assert job.running == {"worker:1": "h2"}, "the order to stop it is under way"
+    job.cut("h2")
+    job.drop_links("h2")
+    job.advance(600)
+    assert job.running == {"worker:1": "h2"}
+    assert "HostLost" not in job.kinds
+    job.mend("h2")
+    job.until(lambda: len(job.attempts) == 4)
+    job.succeed()
+
+
 def test_an_agent_that_hangs_without_tasks_ends_by_itself(world: Launch) -> None:
     job = world(2, timeouts={"link": "10s"})
     job.exit("worker:1")

@@ -1,5 +1,6 @@
 """Hosts that are lost for good: their tasks restart on spares or on fewer hosts, never twice."""
 
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -72,6 +73,36 @@ def test_a_host_on_which_tasks_fail_again_and_again_is_left_out(world: Launch) -
     job.advance(10)
     assert job.hosts_of("worker:1") == ["h2", "h2", "h3"]
     job.expect(hosts={"h1": "in use", "h2": "left out", "h3": "in use"})
+    job.succeed()
+
+
+def test_preemptions_do_not_count_against_a_host(world: Launch) -> None:
+    job = world(3, spares=1, restart={"host_failures": 2}, is_launched=False)
+    places: list[str] = []
+
+    def start(task: Any) -> None:
+        if task.name == "worker:1" and len(places) < 4:
+            places.append(task.machine.name)
+            task.end(signal.SIGTERM)
+
+    job.on_start = start
+    job.launch()
+    job.until(lambda: len(job.hosts_of("worker:1")) == 5)
+    assert places == ["h2"] * 4
+    job.succeed()
+
+
+def test_a_host_that_was_lost_while_its_tasks_started_starts_them_again(world: Launch) -> None:
+    job = world(2, cluster={"worker": 16}, timeouts={"link": "10s"})
+    job.delay("h2", 1.0)
+    job.die("worker:0")
+    job.until(lambda: len(job.attempts) == 24)
+    assert set(job.running.values()) == {"h1"}, "the orders to h2 are under way"
+    job.cut("h2")
+    job.until(lambda: "HostLost" in job.kinds, 60)
+    job.delay("h2", 0.0)
+    job.mend("h2")
+    job.until(lambda: len(job.running) == 16)
     job.succeed()
 
 

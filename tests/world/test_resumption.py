@@ -161,3 +161,21 @@ def test_output_after_an_unfinished_line_is_that_of_its_own_attempt(world: Launc
     assert job.end() == 1
     assert job.status()["verdict"]["kind"] == "exit"
     assert re.search(r"going on\n--- attempt 1, ", job.log("worker:0"))
+
+
+def test_the_rest_of_a_lost_hosts_log_that_comes_in_parts_is_shown_once(world: Launch) -> None:
+    job = world(3, spares=1, timeouts={"link": "10s"})
+    job.cut("h2")
+    numbers = range(5_000)
+    more_than_may_be_under_way = "".join(f"attempt 0 line {n} {'.' * 1000}\n" for n in numbers)
+    job.print("worker:1", more_than_may_be_under_way)
+    job.until(lambda: job.running.get("worker:1") == "h3", 90)
+    job.delay("h2", 0.5)
+    job.mend("h2")
+    job.until(lambda: job.lines("worker:1"), 60)
+    lose_supervisor(job)
+    assert len(job.lines("worker:1")) < len(numbers)
+    job.resume(hosts="h1 h3")
+    job.until(lambda: len(job.attempts) == 6)
+    job.succeed()
+    assert job.lines("worker:1") == [(0, n) for n in numbers]

@@ -20,10 +20,9 @@ from distrun.agent.probe.forked_call import ForkedCall
 from distrun.agent.protocol import Code
 from distrun.agent.protocol.causes import CauseError
 from distrun.supervisor.hosts import local
-from distrun.supervisor.hosts.reach import Login, Purpose
 from distrun.supervisor.hosts.ssh import open_connection
 from distrun.words.causes import cause_text
-from harness.agents import TIMEOUT, Host, MakeHost, script, with_stub
+from harness.agents import TIMEOUT, Host, MakeHost, open_local, script, with_stub
 from harness.requirements import AS_ROOT, skip
 from harness.waiting import wait_until
 
@@ -140,7 +139,7 @@ main()
 
 def connect_by_fork(_: Loop) -> None:
     local.become_supervisor()
-    local.LocalReach().open("job-a", Login(Purpose.AGENT))
+    open_local("job-a")
 
 
 CASES: dict[str, Callable[[Loop], object]] = {

@@ -14,6 +14,7 @@ from distrun.agent.linux import facts
 from distrun.agent.protocol.channel import encode
 from harness.agents import TIMEOUT, Host, MakeHost, children_of
 from harness.command import write_program
+from harness.messages import gpus_of
 from harness.processes import alive
 from harness.pythons import python38
 from harness.requirements import skip
@@ -117,7 +118,7 @@ def test_orders_are_executed_while_nvidia_smi_runs(gate: Path, asked_host: Host)
     assert len(asked_host.expect(protocol.PortsHeld).chosen) == 1
     assert not asked_host.all(protocol.Hello)
     gate.write_text("go on\n")
-    assert asked_host.expect(protocol.Hello).gpus == [0, 1]
+    assert gpus_of(asked_host.expect(protocol.Hello)) == [0, 1]
 
 
 def test_an_nvidia_smi_that_hangs_ends_with_its_agent(asked_host: Host) -> None:

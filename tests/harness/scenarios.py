@@ -37,9 +37,8 @@ from distrun.verdict.analysis import analyze
 from distrun.verdict.log_analysis import LogTail
 from distrun.verdict.model import Verdict
 from distrun.words.causes import cause_text
+from harness.histories import MWM, PS, Job, backoff_over, because, restarts_planned, starts
 from table import failures
-
-from .histories import MWM, PS, Job, backoff_over, because, restarts_planned, starts
 
 NOT_FOUND = Cause(Code.PROGRAM_NOT_FOUND, name="x")
 DISK_FULL = Cause(Code.LOG_DISK_FULL, path="/x")
