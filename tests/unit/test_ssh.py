@@ -35,6 +35,11 @@ def test_a_connection_separate_is_not_the_shared_one() -> None:
     assert control_paths(is_separate=False) == ["ControlPath=/run/shared-%C"]
 
 
+@pytest.mark.parametrize(("host", "is_given"), [("gpu1", True), ("admin@gpu1", False)])
+def test_a_user_before_the_host_wins_over_that_of_the_spec(host: str, *, is_given: bool) -> None:
+    assert ("-l" in link_command(host, SshSpec(user="me"), 15, 10.0)) is is_given
+
+
 def test_options_that_a_link_depends_on_win_over_those_of_the_spec() -> None:
     needed = {
         "BatchMode": "yes",

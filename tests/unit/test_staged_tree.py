@@ -202,9 +202,12 @@ def test_many_small_files_keep_signs_of_life_waiting_for_few(host: Host, tmp_pat
         (tmp_path / "job" / str(number)).write_text(str(number))
     manifest = manifest_of(tmp_path / "job")
     sender, sent = FileSender(manifest), list[Message]()
-    sender.resume(file_messages.FilesRequested(list(range(300)), 0))
-    sender.send(wires(sent.append))
-    assert 0 < len(sent) < 200
+    for _ in range(2):  # the second time, what was under way has been lost with a link
+        sender.resume(file_messages.FilesRequested(list(range(300)), 0))
+        sender.send(wires(sent.append))
+    half = len(sent) // 2
+    assert 0 < half < 200
+    assert sent[:half] == sent[half:]
     host.transfer(manifest)
     assert tree(host.copy) == tree(tmp_path / "job")
     assert (host.sender.received, host.sender.size) == (manifest.size, manifest.size)
