@@ -2,12 +2,14 @@
 
 import itertools
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from distrun.agent.linux import processes
 from distrun.agent.tasks.usage import UsageSampler
 from distrun.frozen import replace
 from distrun.job import history
@@ -105,3 +107,14 @@ def test_a_task_that_reports_and_uses_no_time_is_sampled_each_time() -> None:
         loop.call_next()
     loop.run(60)
     assert [each.progress["STEP"] for each in found] == ["1", "2", "3", "4", "5"]
+
+
+def test_the_peak_of_memory_is_that_of_all_processes_together() -> None:
+    loop, found, pids = SimulatedLoop(), list[Any](), [os.getpid(), os.getppid()]
+    here = SimpleNamespace(is_running=True, members=lambda: map(processes.find, pids), progress={})
+    task: Any = SimpleNamespace(name="worker:0", attempt=0, pid=pids[0], **vars(here))
+    sampler = UsageSampler(loop, found.append)
+    sampler.start(task)
+    loop.call_next()
+    of_the_largest = processes.ChildUsage(0.0, 1 << 20, 0, 0)
+    assert sampler.end(task, [of_the_largest])[1] == found[0].memory_bytes > 2 << 20

@@ -235,6 +235,7 @@ def test_the_first_cause(scenario: list[str]) -> None:
 
 LIMIT = Cause(Code.RESOURCE_LIMIT, name="RLIMIT_NPROC", total=60, count=9)
 WITHOUT_THREAD = "Exception in thread Thread-1:\n" + raised("RuntimeError: can't start new thread")
+OUT_OF_MEMORY = Cause(Code.OOM_KILL_LOGGED, text="Memory cgroup out of memory")
 LOST_CHILD = Cause(Code.CHILD_KILLED, pid=5, signal=9)
 STEPS = "step 1: loss 0.5\n" * 9
 OF_HANGS: dict[str, tuple[str, dict[str, Any], Kind, str]] = {
@@ -608,6 +609,10 @@ def test_an_exception_counts_by_its_script(log: str, script: str, is_told: bool)
             "worker:0 exited 0 although SIGSEGV killed one of its processes",
         ),
         ({"child": Cause(Code.CHILD_KILLED, pid=5, signal=9)}, ""),
+        (
+            {"child": Cause(Code.CHILD_KILLED, pid=5, signal=9, within=(OUT_OF_MEMORY,))},
+            "worker:0 exited 0 although SIGKILL killed one of its processes",
+        ),
     ],
 )
 def test_what_a_host_has_seen_of_a_task_that_exited_0(seen: dict[str, Any], said: str) -> None:
