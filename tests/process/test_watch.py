@@ -4,14 +4,20 @@ import re
 import signal
 import sys
 import termios
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from distrun.job.folder import JobFolder
 from harness.command import Distrun
 from harness.terminal import OpenTerminal, Terminal
 from harness.waiting import wait_until
 
 pytest.importorskip("textual")
+from distrun.cli.watch_screen import WatchApp
+
 HELD = """\
 import os, time
 print("begun", os.environ["DISTRUN_TASK"], flush=True)
@@ -102,3 +108,15 @@ def test_an_ended_job_and_what_needs_a_terminal(distrun: Distrun, terminal: Open
     window.type("s")
     window.type("q")
     leaves(window, 0)
+
+
+def test_the_rate_is_that_of_all_epochs(tmp_path: Path) -> None:
+    app = WatchApp(JobFolder(tmp_path))
+    state = SimpleNamespace(name="worker:0", attempt=0, has_ended=False)
+    for n in range(10):
+        done = 33 * n  # an epoch and three steps
+        progress = {"EPOCH": f"{1 + done // 30}", "STEP": f"{done % 30}"}
+        progress |= {"EPOCHS": "1000", "STEPS": "30"}
+        task: Any = SimpleNamespace(state=state, progress=progress, progress_at=2.0 * n)
+        rate = app._rate(task)
+    assert rate == "16.5/s"

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,9 +22,11 @@ from harness.values import not_none
 
 RETRACES = (
     "WARNING:tensorflow:5 out of the last 5 calls to <function train_step at 0x7f1> triggered "
-    "tf.function retracing. Tracing is expensive"
+    "tf.function retracing. Tracing is expensive\n"
 )
+RETRACES_ON = RETRACES + RETRACES.replace("5 out of the last 5", "6 out of the last 6")
 
+EPOCHS: dict[str, Any] = {"epoch": 30, "STEPS": 30, "EPOCHS": 1000}
 FAILED = (
     "Process ForkPoolWorker-{}:\nTraceback (most recent call last):\n"
     '  File "t.py", line 2, in init\n    raise OSError("no data")\nOSError: no data\n'
@@ -31,14 +34,15 @@ FAILED = (
 
 
 def sampled(
-    rate: float, *, cores: float = 0.5, seconds: int = 90, every: int = 1, epoch: int = 1000
+    rate: float, *, cores: float = 0.5, seconds: int = 90, epoch: int = 1000, **known: float
 ) -> Sequence[Sample]:
-    """Every two seconds, a sample of a task that reports each so-many-th step."""
+    """Every two seconds, a sample of a task that counts the steps of each epoch."""
     return [
         Sample(
             at=1000.0 + at, attempt=0, cpu_seconds=cores * at, memory_bytes=1,
             peak_memory_bytes=1, processes=1, read_bytes=0, written_bytes=0,
-            progress={"STEP": int(rate * at) // every * every % epoch},
+            progress={"STEP": int(rate * at) % epoch, **known}
+            | ({"EPOCH": int(rate * at) // epoch + 1} if known else {}),
         )
         for at in range(0, seconds, 2)
     ]  # fmt: skip
@@ -48,15 +52,23 @@ def sampled(
     ("samples", "log", "symptom"),
     [
         ([sampled(2), sampled(2), sampled(1.2)], "", Symptom.BEHIND),
-        ([sampled(2), sampled(1.2)], RETRACES, Symptom.BEHIND),  # at most one thing
+        ([sampled(2), sampled(1.2)], RETRACES_ON, Symptom.BEHIND),  # at most one thing
+        ([sampled(1.8), sampled(1.8), sampled(0.1)], "", Symptom.BEHIND),
+        # Between two samples, more than an epoch passes.
+        ([sampled(15.8, **EPOCHS), sampled(14.3, **EPOCHS)], "", None),
+        ([sampled(15.8, **EPOCHS), sampled(8.2, **EPOCHS)], "", Symptom.BEHIND),
+        ([sampled(15.8, epoch=30), sampled(14.3, epoch=30)], "", None),
         ([sampled(2), sampled(2), sampled(2, epoch=50)], "", None),  # its steps begin anew
         ([sampled(2), sampled(1.2, seconds=50)], "", None),  # it has just begun
-        ([sampled(2), sampled(2)], RETRACES, Symptom.RETRACING),
+        ([sampled(2), sampled(2)], RETRACES_ON, Symptom.RETRACING),
+        ([sampled(2), sampled(2)], RETRACES, None),  # TensorFlow warns twice if it goes on
+        ([sampled(2, cores=0.1)], RETRACES_ON, Symptom.IDLE),  # that may have ended long ago
         ([[]], "".join(map(FAILED.format, range(1, 120))), Symptom.REPLACED),
         ([[]], "".join(map(FAILED.format, range(1, 60))), None),
         ([sampled(2)], RETRACES.replace("5 out of the last 5", "2 out of the last 9"), None),
         ([sampled(2, cores=0.1), sampled(2, cores=0.2)], "", Symptom.IDLE),
         ([sampled(2, cores=0.1), sampled(2, cores=0.4)], "", None),
+        ([sampled(2, cores=0.1), sampled(0, cores=0.9)], "", None),  # only the first one reports
         ([sampled(0, cores=0.1)], "", None),  # takes no steps
     ],
 )
@@ -96,10 +108,18 @@ def test_status_and_json_say_it(tmp_path: Path) -> None:
             HistoryLog(folder).append(task, sample)
     view = ReadJob(folder, job.state)
     view.supervisor = 1
+    # What a look has found was later withdrawn.
+    found = Advice(symptom=Symptom.INPUT, task="", amount=0.7), None
+    view.history = [events.JobAdvised(at=time.time(), finding=each) for each in found]
     told = view.to_json()["advice"]
     assert (told["symptom"], told["task"]) == ("behind", "worker:1")
     assert told["text"] in job_notes(view)
     assert "distrun profile" in told["text"]
+    for task in ("worker:0", "worker:1"):
+        job.gone(task)
+    job.finish()
+    ended = ReadJob(folder, replace(job.state, ended_at=time.time()))
+    assert "while it runs" not in ended.to_json()["advice"]["text"]
 
 
 @pytest.mark.parametrize(("age", "symptom"), [(100.0, Symptom.SAVING), (10.0, None)])
@@ -131,7 +151,9 @@ def test_since_when_a_task_is_slower() -> None:
     assert find_slowdown(fast) == Slowdown(at=1002.0, rate=10.0)
     assert slowdown_text(Slowdown(at=1002.0, rate=10.0)).startswith("since its first step, at ")
     # It has become faster; it reports hardly any step; an earlier attempt was faster.
-    assert not_none(find_slowdown([*slow, *(replace(e, at=e.at + 90) for e in fast)])).before == 0
+    faster = [replace(e, at=e.at + 90, progress={"STEP": 400 + e.progress["STEP"]}) for e in fast]
+    assert not_none(find_slowdown([*slow, *faster])).before == 0
+    assert find_slowdown([*slow, *(replace(e, at=e.at + 90) for e in fast)]) is None  # anew
     assert find_slowdown(sampled(10.0, seconds=20)) is None
     odd = [replace(each, at=1000.0, progress={"STEP": each.at * 1e300}) for each in fast]
     assert find_slowdown(odd) is None

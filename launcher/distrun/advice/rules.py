@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from distrun.advice.model import Advice, Kind, Symptom
@@ -18,6 +17,7 @@ from distrun.advice.profile import (
     straggler,
 )
 from distrun.frozen import replace
+from distrun.job.steps import steps_a_second, steps_over_time
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -58,43 +58,58 @@ def advise(
         logs: by task, the beginning of its present attempt's output.
         saving: by task, the share of its present attempt's time in which it has reported to save.
     """
-    rates = {task: rate for task, each in samples.items() if (rate := _steps_a_second(each))}
-    if (found := _find_behind(rates) or _find_printed(logs)) is not None:
+    recent = {task: its for task, each in samples.items() if (its := _recent(each))}
+    each_one = {task: steps_a_second(_changes(its)) for task, its in recent.items()}
+    rates = {task: rate for task, rate in each_one.items() if rate}
+    seconds = min((each[-1].at - each[0].at for each in recent.values()), default=0.0)
+    if (found := _find_behind(rates, seconds) or _find_replaced(logs)) is not None:
         return found
     slowest = max(saving, key=lambda task: saving[task], default="")
     if saving.get(slowest, 0.0) >= LEAST_GAIN:
         return Advice(symptom=Symptom.SAVING, task=slowest, amount=saving[slowest])
-    for symptom, measure in ((Symptom.GPU_IDLE, _gpu_load), (Symptom.IDLE, _cores)):
-        used = max((measure(samples[task]) for task in rates), default=math.inf)
-        if used < _IDLE:
-            return Advice(symptom=symptom, task="", amount=used)
-    return None
+    if max(rates.values(), default=0.0) * seconds >= _FEWEST_STEPS:
+        for symptom, measure in ((Symptom.GPU_IDLE, _gpu_load), (Symptom.IDLE, _cores)):
+            known = [used for each in recent.values() if (used := measure(each)) is not None]
+            if (most := max(known, default=math.inf)) < _IDLE:
+                return Advice(symptom=symptom, task="", amount=most)
+    return _find_retraced(logs)  # the last: it may have ended long ago
 
 
-def _find_printed(logs: Mapping[str, bytes]) -> Advice | None:
-    """Return what a task has printed again and again; None: nothing that costs much."""
+def _find_replaced(logs: Mapping[str, bytes]) -> Advice | None:
+    """Return the task that has replaced many children; None: none has."""
     for task, raw in logs.items():
-        text = raw.decode("utf-8", "replace")
-        failed, traced = _REPLACED.findall(text), _RETRACING.search(text)
+        failed = _REPLACED.findall(raw.decode("utf-8", "replace"))
         if len(failed) >= _MANY_CHILDREN:
             return Advice(symptom=Symptom.REPLACED, task=task, amount=len(failed), name=failed[-1])
-        if traced is not None:
-            name, amount = traced[2], int(traced[1])
-            return Advice(symptom=Symptom.RETRACING, task=task, amount=amount, name=name)
     return None
 
 
-def _find_behind(rates: Mapping[str, float]) -> Advice | None:
+def _find_retraced(logs: Mapping[str, bytes]) -> Advice | None:
+    """Return the function that was traced on after TensorFlow's first warning.
+
+    It warns twice of each function, however often that is traced.
+    """
+    for task, raw in logs.items():
+        warned: set[str] = set()
+        for amount, name in _RETRACING.findall(raw.decode("utf-8", "replace")):
+            if name in warned:
+                return Advice(symptom=Symptom.RETRACING, task=task, amount=int(amount), name=name)
+            warned.add(name)
+    return None
+
+
+def _find_behind(rates: Mapping[str, float], seconds: float = SECONDS) -> Advice | None:
     """Return the slowest task that is behind the others of its role; None: none is.
 
     Args:
         rates: steps a second, by task; those that are not known are left out.
+        seconds: over which they are known; in these, the others must have taken several steps.
     """
     for task in sorted(rates, key=lambda task: rates[task]):
         role = task.partition(":")[0]
         others = [r for n, r in rates.items() if n != task and n.partition(":")[0] == role]
         usual = statistics.median(others or [0.0])
-        if rates[task] < _BEHIND * usual:
+        if rates[task] < _BEHIND * usual and usual * seconds >= _FEWEST_STEPS:
             return Advice(symptom=Symptom.BEHIND, task=task, amount=rates[task], usual=usual)
     return None
 
@@ -109,15 +124,14 @@ def advise_by_profiles(
 
     Args:
         looks: the profiles of the tasks at each time.
-        members: the tasks that take each step together.
+        members: the tasks that take each step together, of many the first ones.
         hosts: where each task runs.
         rates: steps a second, by task.
     """
     behind = None if members else _find_behind(rates)
     if behind is not None:
         return replace(behind, reasons=set_apart(behind.task, rates, looks[-1], hosts))
-    seen = {each.task for each in looks[-1]}.intersection(members)
-    found = [straggler(each, seen, hosts) for each in looks]
+    found = [straggler(each, members, hosts) for each in looks]
     gains = [0.0 if each is None else each.gain for each in found]
     last = found[-1] if _name_the_same(found) else None
     if last is not None and not last.also and min(gains) >= _LEAST_UNASKED:
@@ -138,7 +152,8 @@ def advise_by_profiles(
         return Advice(symptom=Symptom.SLOW_LINK, task=link.task, amount=trip, usual=usual)
     waits = [each.shares.get(Kind.WAITING, 0.0) for each in group]
     known = [rates[task] for task in members if task in rates]
-    if len(members) > 1 and known and min(waits) >= _MOSTLY and min(known) >= _MANY_STEPS:
+    is_whole = len(members) > 1 and len(waits) == len(members) * len(looks)
+    if is_whole and known and min(waits) >= _MOSTLY and min(known) >= _MANY_STEPS:
         amount = statistics.median(waits)
         return Advice(symptom=Symptom.SMALL_STEPS, task="", amount=amount, usual=min(known))
     return None
@@ -157,15 +172,9 @@ def _recent(samples: Sequence[Sample]) -> list[Sample]:
     return []
 
 
-def _steps_a_second(samples: Sequence[Sample]) -> float:
-    recent = _recent(samples)
-    steps = [each.progress.get("STEP", -1.0) for each in recent]
-    changes = sum(a != b for a, b in pairwise(steps))
-    if changes < _FEWEST_STEPS or -1.0 in steps:
-        return 0.0
-    # A step that is lower than the one before is of the next epoch.
-    done = sum(b - a if b >= a else b for a, b in pairwise(steps))
-    return done / (recent[-1].at - recent[0].at)
+def _changes(samples: Sequence[Sample]) -> list[tuple[float, float]]:
+    """Return when one attempt's steps were seen to grow, and how many it had taken by then."""
+    return steps_over_time([(each.at, each.progress) for each in samples])[1:]
 
 
 def find_slowdown(samples: Sequence[Sample]) -> Slowdown | None:
@@ -174,15 +183,7 @@ def find_slowdown(samples: Sequence[Sample]) -> Slowdown | None:
     If it has not become slower, that is since its first step.
     """
     own = [each for each in samples if each.attempt == samples[-1].attempt]
-    done: list[tuple[float, float]] = []
-    """When steps were reported, and how many had been taken by then."""
-    total = last = 0.0
-    for sample in own:
-        step = sample.progress.get("STEP", last)
-        if step != last:
-            total, last = total + (step - last if step > last else step), step
-            if not done or sample.at > done[-1][0]:
-                done.append((sample.at, total))
+    done = _changes(own)
     if len(done) < 2 * _FEWEST_STEPS:
         return None
     (start, first), (end, final) = done[0], done[-1]
@@ -197,13 +198,13 @@ def find_slowdown(samples: Sequence[Sample]) -> Slowdown | None:
 
 def _cores(samples: Sequence[Sample]) -> float:
     """Return the cores that a task uses; infinite: unknown, or it uses GPUs."""
-    first, *_, last = _recent(samples)
+    first, *_, last = samples
     if last.gpu_memory_bytes or last.cpu_seconds is None or first.cpu_seconds is None:
         return math.inf
     return (last.cpu_seconds - first.cpu_seconds) / (last.at - first.at)
 
 
-def _gpu_load(samples: Sequence[Sample]) -> float:
-    """Return the mean load of a task's GPUs, as a share; infinite: unknown, or it has none."""
-    loads = [each.gpu_percent for each in _recent(samples) if each.gpu_percent is not None]
-    return statistics.fmean(loads) / 100 if len(loads) >= _FEWEST_STEPS else math.inf
+def _gpu_load(samples: Sequence[Sample]) -> float | None:
+    """Return the mean load of a task's GPUs, as a share; None: unknown, or it has none."""
+    loads = [each.gpu_percent for each in samples if each.gpu_percent is not None]
+    return statistics.fmean(loads) / 100 if len(loads) >= _FEWEST_STEPS else None

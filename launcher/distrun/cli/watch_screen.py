@@ -26,13 +26,14 @@ from distrun.job.folder import JobFolder
 from distrun.job.job import Job, TaskView, read_job
 from distrun.job.notes import job_notes
 from distrun.job.status_view import headline, task_row
+from distrun.job.steps import Report, steps_a_second, steps_over_time
 from distrun.job.stop_order import StopOrder
 from distrun.logs import Follower, TaskLog, View
 from distrun.logs.tail import line_start
 from distrun.spec.problems import printable
 from distrun.words.causes import error_words
 from distrun.words.formats import wrapped
-from distrun.words.progress import number, progress_words
+from distrun.words.progress import progress_words
 from distrun.words.table import Column, fitting
 
 _REFRESH_SECONDS = 1.0
@@ -123,8 +124,8 @@ class WatchApp(App[int]):
         self._look_due = self._advised_at = 0.0
         self._spent = sum(os.times()[:4])
         self._rates: dict[str, str] = {}
-        self._steps: dict[tuple[str, int], list[tuple[float, float]]] = {}
-        """By task and attempt: when it reported which step."""
+        self._reports: dict[tuple[str, int], list[Report]] = {}
+        """The last ones of each task and attempt."""
         self._is_filtered = False
         """Whether the field for the filter is open."""
         self._shown: list[str] = []
@@ -193,21 +194,20 @@ class WatchApp(App[int]):
 
     def _rate(self, task: TaskView) -> str:
         """Return the steps per second of a task, by its last reports; empty: unknown."""
-        step, key = number(task.progress.get("STEP", "")), (task.state.name, task.state.attempt)
-        if task.state.has_ended or step is None or task.progress_at is None:
+        key = task.state.name, task.state.attempt
+        if task.state.has_ended or task.progress_at is None:
             return ""
-        steps = self._steps.get(key) or [
-            (each.at, each.progress["STEP"])
+        reports = self._reports.get(key) or [
+            (each.at, each.progress)
             for each in history.last(self.folder, task.state.name, _RATE_SAMPLES)
-            if each.attempt == task.state.attempt and "STEP" in each.progress
+            if each.attempt == task.state.attempt
         ]
-        now = task.progress_at, step
-        recent = [each for each in steps if now[0] - each[0] <= _RATE_SECONDS] or steps[-1:]
-        self._steps[key] = recent if recent[-1:] == [now] else [*recent, now]
-        began, first = self._steps[key][0]
-        if now[0] <= began or step < first:  # in each epoch, steps may begin again
+        now = task.progress_at, history.numbers(task.progress)
+        recent = [each for each in reports if now[0] - each[0] <= _RATE_SECONDS] or reports[-1:]
+        self._reports[key] = recent if recent[-1:] == [now] else [*recent, now]
+        rate = steps_a_second(steps_over_time(self._reports[key]))
+        if not rate:
             return ""
-        rate = (step - first) / (now[0] - began)
         return f"{rate:.3g}/s" if rate < 1000 else f"{rate:,.0f}/s"
 
     def _take(self, job: Job, rates: dict[str, str], notes: list[str]) -> None:

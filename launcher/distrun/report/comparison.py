@@ -16,10 +16,11 @@ from distrun.job.folder import JobFolder
 from distrun.job.history import Sample
 from distrun.job.job import read_job
 from distrun.job.json_output import progress_json
+from distrun.job.steps import STEP, is_of_epoch, steps_a_second, steps_done, steps_over_time
 from distrun.job.timing import Phase, first_time
 from distrun.redaction.redactor import Redactor, secret_values
 from distrun.report import plots
-from distrun.report.series import COUNTS, RATE, STEP, Panel, Point, metric_title, metrics, points
+from distrun.report.series import COUNTS, RATE, Panel, Point, metric_title, metrics, points
 from distrun.spec.regular_file import read_regular_file
 
 _LARGEST_FILE = 16 << 20
@@ -115,11 +116,9 @@ class Run:
             if at is None or task is None or task.first_step_at is None or STEP not in last:
                 continue
             first = last | history.numbers(task.first_step)
-            is_of_epoch = _is_of_epoch(first) or _is_of_epoch(last)
-            steps = _steps_done(last, is_of_epoch) - _steps_done(first, is_of_epoch)
-            is_long = steps > 0 and at - task.first_step_at >= _LEAST_SECONDS
-            is_known = is_of_epoch or first.get("EPOCH") == last.get("EPOCH")
-            return steps / (at - task.first_step_at) if is_long and is_known else None
+            is_long = at - task.first_step_at >= _LEAST_SECONDS
+            done = steps_over_time([(task.first_step_at, first), (at, last)])
+            return steps_a_second(done) or None if is_long else None
         return None
 
     def over_time(self, values: Sequence[tuple[Sample, float]]) -> list[Point]:
@@ -162,28 +161,11 @@ class Run:
 
 
 def steps_of(samples: Sequence[Sample]) -> list[tuple[Sample, float]]:
-    """Return samples with the steps done by then, in all epochs.
-
-    Keras counts from 1 in each epoch: STEP falls then, or its share of STEPS is not that of EPOCH.
-    """
+    """Return samples with the steps done by then, in all epochs."""
     reported = [each for each in samples if STEP in each.progress]
-    is_of_epoch = any(_is_of_epoch(each.progress) for each in reported) or any(
-        one.attempt == next_.attempt and next_.progress[STEP] < one.progress[STEP]
-        for one, next_ in itertools.pairwise(reported)
-    )
-    return [(each, _steps_done(each.progress, is_of_epoch)) for each in reported]
-
-
-def _steps_done(values: Mapping[str, float], is_of_epoch: bool) -> float:
-    before = (values.get("EPOCH", 1.0) - 1) * values.get("STEPS", 0.0) if is_of_epoch else 0.0
-    return before + values[STEP]
-
-
-def _is_of_epoch(values: Mapping[str, float]) -> bool:
-    steps, epochs, epoch = (values.get(key, 0.0) for key in ("STEPS", "EPOCHS", "EPOCH"))
-    if STEP not in values or steps <= 0 or epochs <= 1 or not 1 <= epoch <= epochs:
-        return False
-    return not (epoch - 1) / epochs <= values[STEP] / steps <= epoch / epochs
+    attempts = itertools.groupby(reported, lambda each: each.attempt)
+    of_epoch = any(is_of_epoch([each.progress for each in group]) for _, group in attempts)
+    return [(each, steps_done(each.progress, of_epoch=of_epoch)) for each in reported]
 
 
 def with_whole_epochs(samples: list[Sample], first: Mapping[str, float]) -> list[Sample]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen, replace
+from distrun.job.steps import STEP
 
 if TYPE_CHECKING:
     from distrun.job.history import Sample
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 Point = tuple[float, float]
 """Unix time, value. The value is NaN between two attempts: there the curve is interrupted."""
-STEP, RATE = "STEP", "EXAMPLES_PER_SEC"
+RATE = "EXAMPLES_PER_SEC"
 COUNTS = {STEP, "STEPS", "EPOCH", "EPOCHS", "ETA", "SAVING", RATE}
 """The keys of progress that are no metrics."""
 _FIRST = ("LOSS", "ACCURACY")

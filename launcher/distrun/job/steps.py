@@ -1,0 +1,67 @@
+"""How many steps a task has taken in all epochs, by what it reports or prints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+
+Report = tuple[float, Mapping[str, float]]
+"""When it was made (Unix time), and its values."""
+STEP = "STEP"
+_FEWEST = 8
+
+
+def is_of_epoch(reports: Sequence[Mapping[str, float]]) -> bool:
+    """Whether the steps that an attempt reports are those of the epoch.
+
+    Keras counts from 1 in each epoch: STEP falls then, or its share of STEPS is not that of EPOCH.
+    """
+    return any(later[STEP] < each[STEP] for each, later in pairwise(reports)) or any(
+        map(_is_elsewhere, reports)
+    )
+
+
+def _is_elsewhere(values: Mapping[str, float]) -> bool:
+    steps, epochs, epoch = (values.get(key, 0.0) for key in ("STEPS", "EPOCHS", "EPOCH"))
+    if steps <= 0 or epochs <= 1 or not 1 <= epoch <= epochs:
+        return False
+    return not (epoch - 1) / epochs <= values[STEP] / steps <= epoch / epochs
+
+
+def steps_done(values: Mapping[str, float], *, of_epoch: bool) -> float:
+    before = (values.get("EPOCH", 1.0) - 1) * values.get("STEPS", 0.0) if of_epoch else 0.0
+    return before + values[STEP]
+
+
+def steps_over_time(reports: Sequence[Report]) -> list[tuple[float, float]]:
+    """Return when an attempt reported a higher step, and how many it had taken by then.
+
+    Nothing is returned if that is not known: each epoch counts anew, or may do so between any two
+    of a few reports, and EPOCH and STEPS do not say how many steps came before.
+    """
+    known = [(at, values) for at, values in reports if STEP in values]
+    values = [each for _, each in known]
+    of_epoch = is_of_epoch(values)
+    epochs = [each.get("EPOCH") for each in values]
+    is_counted = all(each.get("EPOCH") == 1 or {"EPOCH", "STEPS"} <= each.keys() for each in values)
+    is_rare = 1 < len(values) <= _FEWEST and all(a != b for a, b in pairwise(epochs))
+    if is_rare if not of_epoch else not is_counted:
+        return []
+    done = [steps_done(each, of_epoch=of_epoch) for each in values]
+    # A report of the next epoch may still have the last step of the one before.
+    least = [*accumulate(reversed(done), min)][::-1]
+    found: list[tuple[float, float]] = []
+    for (at, _), total in zip(known, least, strict=True):
+        if not found or (at > found[-1][0] and total > found[-1][1]):
+            found.append((at, total))
+    return found
+
+
+def steps_a_second(points: Sequence[tuple[float, float]]) -> float:
+    """Return the mean rate of what `steps_over_time` returns; 0: not known."""
+    if len(points) < 2:
+        return 0.0
+    (began, first), (ended, last) = points[0], points[-1]
+    rate = (last - first) / (ended - began)
+    return rate if math.isfinite(rate) else 0.0
