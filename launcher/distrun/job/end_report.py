@@ -20,7 +20,6 @@ from distrun.logs.tail import shown_end
 from distrun.spec.problems import printable
 from distrun.strategies import Role
 from distrun.verdict.model import Verdict
-from distrun.words.advice import advice_text
 from distrun.words.causes import advise_about, cause_advice, cause_text, exit_text
 from distrun.words.events import resumed_text
 from distrun.words.formats import format_count, format_duration, format_names, format_time
@@ -103,7 +102,7 @@ def end_line(job: Job, *, left_out: str = "") -> str:
         how += job.warnings
         if any(task.end.left and (task.exit.lived or 0.0) < _SOON for task in state.tasks.values()):
             how.append(cause_advice(Cause(Code.LEFT_AT_WORK)) or "")
-        how += [] if job.advice is None else [advice_text(job.advice, state.name)]
+        how.append(job.advice_words)
         how.append(", ".join(progress_words(job.progress, at_end=True)))
     else:
         cause, *_ = cause_text(_failure(outcome)).split("\n")

@@ -379,9 +379,12 @@ class TasksActive(OwnEvent):
 
 
 class JobAdvised(OwnEvent):
-    """Something costs the running job much of its time. Recorded once for each task."""
+    """Something costs the running job much of its time. Recorded once for each task.
 
-    finding: Advice
+    `finding` None: what was advised before no longer costs much.
+    """
+
+    finding: Advice | None
 
 
 class StartsCanceled(OwnEvent):

@@ -404,14 +404,21 @@ class Job:
         has_failed = outcome is not None and outcome.result is not Result.SUCCEEDED
         if has_failed or (self.state.ended_at or time.time()) - began < SECONDS:
             return None
-        for event in reversed(self.history):
-            if isinstance(event, events.JobAdvised) and event.at >= began:
-                return event.finding
+        advised = (each for each in reversed(self.history) if isinstance(each, events.JobAdvised))
+        last = next(advised, None)
+        if last is not None and last.finding is not None and last.at >= began:
+            return last.finding
         return advise(
             {task.name: history.last(self.folder, task.name, _SAMPLES) for task in tasks},
             {task.name: self._log_of(task) for task in tasks},
             self._saving_shares(began),
         )
+
+    @property
+    def advice_words(self) -> str:
+        """Its advice; how to see more is said while it runs."""
+        name = self.state.name if self.outcome is None else None
+        return "" if self.advice is None else advice_text(self.advice, name)
 
     def _saving_shares(self, began: float) -> dict[str, float]:
         """Return for which share of its time since then each task has saved."""
@@ -543,8 +550,7 @@ class Job:
             "replacements": output_json(self.state.replacements),
             "tensorboard": self.tensorboard,
             "quiet_since_at": None if self.state.quiet is None else self.state.quiet.since,
-            "advice": self.advice
-            and {**to_json(self.advice), "text": advice_text(self.advice, self.state.name)},
+            "advice": self.advice and {**to_json(self.advice), "text": self.advice_words},
             "timing": output_json(self.timing),
             "tasks": [task.to_json() for task in self.tasks],
         }

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from distrun.job.events import Origin, Result
 from distrun.lifecycle import JobPhase
-from distrun.words.advice import advice_text
 from distrun.words.causes import cause_text
 from distrun.words.events import quiet_advice, quiet_text, resumed_text
 from distrun.words.formats import format_count, format_duration, format_names, format_time
@@ -81,7 +80,7 @@ def _notes_on_attempts(job: Job) -> list[str]:
 def _notes_while_running(job: Job) -> list[str]:
     notes = [f"about {format_duration(job.time_left)} left"] if job.time_left is not None else []
     if job.advice is not None:
-        notes.append(advice_text(job.advice, job.state.name))
+        notes.append(job.advice_words)
     if job.behind is not None and (job.advice is None or job.advice.task not in job.behind):
         notes.append(job.behind)
     if job.state.quiet is not None and job.state.outcome is None:

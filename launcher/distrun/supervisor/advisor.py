@@ -7,28 +7,29 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from distrun.job.events import Event, FirstStep, JobAdvised, TaskEnded
+from distrun.job.history import numbers
 from distrun.job.stacks import Stacks
+from distrun.job.steps import STEP, Report, steps_a_second, steps_over_time
 from distrun.lifecycle import JobPhase, JobState
 from distrun.supervisor.running_job import RunningJob
 from distrun.supervisor.running_tasks import RunningTasks
-from distrun.words.progress import number
 
 if TYPE_CHECKING:
     from distrun.advice.profile import TaskProfile
 
-_FIRST, _BETWEEN, _PAUSE = 45.0, 30.0, 1200.0
+_FIRST, _BETWEEN, _PAUSE, _PAUSE_WITH_ADVICE = 45.0, 30.0, 1200.0, 300.0
 """Seconds until the first look, from one to the next, and after some of them."""
 _LOOKS = 3
 _SECONDS = 2
 """How long each sample takes: py-spy then uses a fiftieth of a core."""
 _MOST_TASKS = 16
 """How many tasks' stacks are sampled: those of the chief and of the first workers."""
-_FEWEST_STEPS = 8
 
 
 class Advisor:
     """Reports by an event what each of three samples, a minute in all, has shown.
 
+    Another event withdraws that when later none of three samples shows anything.
     It samples stacks if py-spy is installed and all tasks are here, otherwise CPU times and steps.
     """
 
@@ -36,8 +37,8 @@ class Advisor:
         self._job, self._running = job, running
         self._next = job.loop.call_at(None, self._look)
         self._looks: list[list[TaskProfile]] = []
-        self._steps: dict[str, tuple[float, float]] = {}
-        """When each task had taken how many steps, at the first look."""
+        self._reports: dict[str, list[Report]] = {}
+        """The steps that each task had reported at the first look, and at the end of each."""
         self._told: set[tuple[str, str]] = set()
 
     def on_event(self, _before: JobState, event: Event, state: JobState) -> None:
@@ -57,9 +58,11 @@ class Advisor:
         if state.phase is not JobPhase.RUNNING or is_saving:
             return
         if not self._looks:
-            self._steps = self._count_steps()
-        names = [task for task in state.training if task in self._steps][:_MOST_TASKS]
-        if not names:
+            self._reports = {}
+            self._note_steps()
+        reporting = [task for task in state.training if task in self._reports]
+        names = (self._members or reporting)[:_MOST_TASKS]
+        if not reporting:
             return
         is_here = not any(map(self._job.has_own_logs, {state.tasks[name].host for name in names}))
         program = (py_spy.find() if is_here else None) or ""
@@ -67,9 +70,15 @@ class Advisor:
         then = partial(self._on_look, names, self._looks)
         self._running.stacks.ask(names, program, then, recorded=_SECONDS)
 
-    def _count_steps(self) -> dict[str, tuple[float, float]]:
-        found = ((each, number(each.values.get("STEP", ""))) for each in self._running.progress)
-        return {each.task: (each.at, step) for each, step in found if step is not None}
+    @property
+    def _members(self) -> list[str]:
+        """The tasks that take each step together: often, only one of them reports its steps."""
+        return [task.name for task in self._job.state.synchronous_tasks][:_MOST_TASKS]
+
+    def _note_steps(self) -> None:
+        for each in self._running.progress:
+            if STEP in (values := numbers(each.values)):
+                self._reports.setdefault(each.task, []).append((each.at, values))
 
     def _on_look(self, names: list[str], looks: list[list[TaskProfile]], found: Stacks) -> None:
         from distrun.advice.profile import profile
@@ -85,27 +94,26 @@ class Advisor:
             self._next.move(self._job.loop.now() + _PAUSE)
             return
         self._looks.append(profiles)
+        self._note_steps()
+        pause = _BETWEEN
         if len(self._looks) == _LOOKS:
             self._report()
             self._looks = []
-        self._next.move(self._job.loop.now() + (_BETWEEN if self._looks else _PAUSE))
-
-    def _rates(self) -> dict[str, float]:
-        """Return how many steps a second each task has taken since the first look."""
-        rates = {}
-        for task, (at, step) in self._count_steps().items():
-            began, before = self._steps.get(task, (at, step))
-            if at > began and step - before >= _FEWEST_STEPS:
-                rates[task] = (step - before) / (at - began)
-        return rates
+            pause = _PAUSE_WITH_ADVICE if self._told else _PAUSE
+        self._next.move(self._job.loop.now() + pause)
 
     def _report(self) -> None:
         from distrun.advice.rules import advise_by_profiles
 
         state = self._job.state
-        members = {task.name for task in state.synchronous_tasks}
         hosts = {task.name: task.host for task in state.tasks.values()}
-        advice = advise_by_profiles(self._looks, members, hosts, self._rates())
+        known = {n: steps_a_second(steps_over_time(each)) for n, each in self._reports.items()}
+        rates = {name: rate for name, rate in known.items() if rate}
+        then = partial(advise_by_profiles, members=self._members, hosts=hosts, rates=rates)
+        advice = then(self._looks)
         if advice is not None and (advice.symptom.value, advice.task) not in self._told:
             self._told.add((advice.symptom.value, advice.task))
             self._job.emit(JobAdvised(at=time.time(), finding=advice))
+        elif self._told and not any(then([look]) for look in self._looks):
+            self._told.clear()
+            self._job.emit(JobAdvised(at=time.time(), finding=None))

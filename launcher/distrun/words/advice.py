@@ -65,7 +65,7 @@ _LOOKS: dict[Symptom, str] = {
         time for one task, at three times within a minute""",
     Symptom.REPLACED: "a hundred children of a pool of `multiprocessing` have failed",
     Symptom.RETRACING: """TensorFlow printed "5 out of the last 5 calls ... triggered tf.function
-        retracing\"""",
+        retracing", and again for the same function""",
     Symptom.INPUT: """the step waits for the next batch, or a generator in Python never waits for
         the steps""",
     Symptom.TRACING: "TensorFlow makes a graph of a function again and again",
@@ -103,8 +103,8 @@ _TO_DO: dict[Symptom, str] = {
 }
 
 
-def advice_text(advice: Advice, job: str) -> str:
-    """Say what costs a job of that name much of its time."""
+def advice_text(advice: Advice, job: str | None) -> str:
+    """Say what costs a job of that name much of its time. None: it has ended."""
     if advice.symptom is Symptom.SLOW_LINK:
         return link_text(advice.task, advice.amount, advice.usual)
     words = _TEXTS[advice.symptom].format(
@@ -119,7 +119,7 @@ def advice_text(advice: Advice, job: str) -> str:
         place=f" ({advice.name})" if advice.name else "",
     )
     reasons = "".join(f"; {reason_text(each)}" for each in advice.reasons)
-    see = "" if advice.symptom in _WITHOUT_PROFILE else f"; {_SEE.format(job=job)}"
+    see = "" if job is None or advice.symptom in _WITHOUT_PROFILE else f"; {_SEE.format(job=job)}"
     return f"{words}{reasons}{see}"
 
 

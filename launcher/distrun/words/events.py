@@ -280,7 +280,9 @@ _TEXTS: dict[type[events.Event], str | Callable[[Any], str | None]] = {
     events.PreflightSkipped: "the preflight was skipped (--no-preflight)",
     events.ProgressIgnored: "{event.task}: {cause}",
     events.TasksActive: "a task does something again",
-    events.JobAdvised: lambda event: advice_text(event.finding, "").rstrip(),
+    events.JobAdvised: lambda event: (
+        advice_text(event.finding, "").rstrip() if event.finding else "the advice no longer holds"
+    ),
     events.TaskNotStarted: "{event.task} could not be started: {cause}",
     events.TensorBoardStarted: "TensorBoard is at {event.address}",
     events.TensorBoardEnded: "TensorBoard {cause}",
