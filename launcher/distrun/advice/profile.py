@@ -261,7 +261,8 @@ def profile(
             idle = 1.0 if is_bound else 1 - active
             parts = [(kind, 1 - idle, place), (Kind.INPUT, idle, timeline.place(generator))]
         elif kind in rest:
-            parts = [(kind, active - delay, place), (Kind.NO_CORE, delay, place)]
+            does = Kind.STEP if kind is Kind.SERVING else kind
+            parts = [(does, active - delay, place), (Kind.NO_CORE, delay, place)]
             parts.append((rest[kind], 1 - active, place))
         for kind, share, place in parts:
             times[kind][place] += length * share
