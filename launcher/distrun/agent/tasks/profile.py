@@ -15,8 +15,9 @@ from distrun.agent.linux import facts, processes, sock_diag
 from distrun.agent.linux.gpus import query
 from distrun.agent.linux.regular import LARGEST_SCRIPT, open_regular
 
-_RATE, _READINGS = 25, 50
-"""Per second: samples, which cost a fiftieth of a core per task, and readings of the CPU time."""
+_RATE, _READINGS, _MOST_READINGS = 25, 50, 10000
+"""Per second: samples, which cost a fiftieth of a core per task, and readings of the CPU time; of
+these, at most so many are sent."""
 _READINGS_PER_DELAY = 5
 """How many readings there are for one of the run queues, which are a file for each thread."""
 _SPARE_SECONDS = 10.0
@@ -151,6 +152,7 @@ def record(
         _Recording(task, _worker(each), program, seconds) for task, each in pids.items() if each
     ]
     began, traffic = time.monotonic(), sock_diag.traffic()
+    pause = max(1 / _READINGS, seconds * len(recordings) / _MOST_READINGS)
     while True:
         passed = time.monotonic() - began
         is_over = passed >= seconds and all(each.has_ended for each in recordings)
@@ -158,7 +160,7 @@ def record(
             break
         for each in recordings:  # where py-spy gets little of a core, its samples come late
             each.read(is_late=passed >= seconds + _SPARE_SECONDS / 2)
-        time.sleep(1 / _READINGS)
+        time.sleep(pause)
     both, size = [traffic, sock_diag.traffic()], 0
     gpus = _try(lambda: query(_GPU_VALUES, _GPU_SECONDS), [])
     found = [each.result(both, gpus) for each in recordings]
