@@ -625,6 +625,21 @@ def test_what_a_host_has_seen_of_a_task_that_exited_0(seen: dict[str, Any], said
     assert said in told if said else not told
 
 
+@pytest.mark.parametrize(
+    ("tasks", "strategy"),
+    [("mwm worker:2", "MultiWorkerMirrored"), ("ps chief worker ps", "ParameterServer")],
+)
+def test_who_never_listened_is_told_to_create_the_strategy_of_the_spec(
+    tasks: str, strategy: str
+) -> None:
+    job = play([tasks])
+    for name in ("worker:0", "worker:1", "chief:0"):
+        if name in job.state.tasks:
+            job.gone(name, contact="silent")
+    (cause,) = not_none(success_verdict(job.state, lambda _: LogTail(b""), {})).cause.within
+    assert f"(`tf.distribute.{strategy}Strategy`)" in (cause_advice(cause) or "")
+
+
 @pytest.mark.parametrize(("tasks", "said"), [("mwm worker:2", "alone"), ("ps chief worker ps", "")])
 def test_who_trains_with_servers_need_not_reach_each_other(tasks: str, said: str) -> None:
     job = play([tasks])

@@ -415,12 +415,16 @@ def without_contact(state: JobState) -> str:
 
 
 def _without_contact(state: JobState) -> Iterator[Found]:
-    codes = {"silent": Code.NEVER_LISTENED, "alone": Code.TRAINED_ALONE}
+    strategy = state.row.classes[0] if state.row.classes else ""
+    causes = {
+        "silent": Cause(Code.NEVER_LISTENED, name=strategy),
+        "alone": Cause(Code.TRAINED_ALONE),
+    }
     contact = without_contact(state)
     if contact:
         for task in state.tasks.values():
             if task.role in _TRAINS:
-                yield Cause(codes[contact], task=task.name), ()
+                yield causes[contact]._replace(task=task.name), ()
 
 
 def _steps_unseen(task: TaskState) -> float:

@@ -1448,9 +1448,10 @@ ADVICE: dict[Code, Words] = {
         should exit 143, so that distrun recognizes a preemption""",
     Code.PREEMPTED_SILENTLY: """a handler of SIGTERM that saves should exit 143, so that distrun
         restarts it (`restart`)""",
-    Code.NEVER_LISTENED: """create the strategy that the spec names, with the TF_CONFIG that distrun
-        sets (`tf.distribute.MultiWorkerMirroredStrategy()`), before anything else that uses
-        TensorFlow""",
+    Code.NEVER_LISTENED: lambda c: (
+        f"create the strategy that the spec names{_if(c.name, f' (`tf.distribute.{c.name}`)')}, "
+        "with the TF_CONFIG that distrun sets, before anything else that uses TensorFlow"
+    ),
     Code.TRAINED_ALONE: """every task must see the same cluster: leave TF_CONFIG to distrun, do not
         set it in the script, and create the strategy without a cluster of your own""",
     Code.STARTS_UNEVEN: """all tasks must restore the same checkpoint: from a folder that every host

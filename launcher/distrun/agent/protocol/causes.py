@@ -388,7 +388,7 @@ class Code(StrEnum):
     # tasks; text: where it was then, name: the task that came furthest, expected: to where
     LEFT_BEHIND = "left_behind"
     PREEMPTED_SILENTLY = "preempted_silently"
-    NEVER_LISTENED = "never_listened"  # tasks
+    NEVER_LISTENED = "never_listened"  # tasks, name: the strategy's class
     LISTENS_ON_LOOPBACK = "listens_on_loopback"  # task; addresses: where; name: its own address
     TRAINED_ALONE = "trained_alone"  # tasks
     STARTS_UNEVEN = "starts_uneven"  # within: a WAS_AT of each task, FOLDER_NOT_SHARED
