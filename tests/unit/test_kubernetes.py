@@ -454,7 +454,8 @@ def test_a_failed_creation_is_not_tried_for_each_host(monkeypatch: pytest.Monkey
         (pod(ALIVE, deleted=True, conditions=target("DeletionByTaintManager", "Taint manager: "
              "deleting due to NoExecute taint")), Code.POD_PREEMPTED, "DeletionByTaintManager"),
         # The kubelet's eviction: for the node's lack of memory, or for what the pod itself used.
-        (pod(phase="Failed", reason="Evicted", message="The node was low on resource: memory."),
+        (pod(phase="Failed", reason="Evicted", message="The node was low on resource: memory. "
+             "Container task was using 9Gi, which exceeds its request of 1Gi."),
          Code.POD_PREEMPTED, "Evicted: The node was low on resource: memory"),
         (pod(phase="Failed", reason="Evicted", message="Pod ephemeral local storage usage exceeds "
              "the total limit of containers 1Gi."), Code.POD_ENDED, "Evicted: Pod ephemeral"),

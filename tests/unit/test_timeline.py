@@ -153,6 +153,11 @@ def test_the_slowest_and_the_odd_tasks_are_found() -> None:
     }
 
 
+def test_of_two_tasks_the_usual_value_is_the_others() -> None:
+    (found,) = outliers([task(NAMES[0]), task(NAMES[1], step=40)], [], [])
+    assert (found.task, found.value, found.usual) == (NAMES[1], 40.0, 100.0)
+
+
 def test_the_task_that_stood_elsewhere_is_odd() -> None:
     places = (
         Place(tasks=(B,), place="load, data.py:12"),
