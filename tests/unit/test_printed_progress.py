@@ -12,34 +12,12 @@ from pathlib import Path
 import pytest
 
 from distrun.job.printed_progress import PrintedProgress, Reading, plain_text, read_line
+from harness.tables import read_table
 from harness.values import not_none
 
 PRINTED = sorted(Path(__file__).parent.joinpath("printed").glob("*.txt"))
 BAR3 = "━" * 20
-FORMS = {
-    "Epoch 3/10": "EPOCH=3 EPOCHS=10",
-    # Keras 3
-    f"120/500 {BAR3} 3s 25ms/step - accuracy: 0.9500 - loss: 1.2000e-03":
-        "STEP=120 STEPS=500 ETA=3 ACCURACY=0.9500 LOSS=1.2000e-03",
-    f"500/500 {BAR3} 12s 25ms/step - loss: nan - val_loss: inf":
-        "STEP=500 STEPS=500 LOSS=nan VAL_LOSS=inf",
-    f" 20/500 {BAR3} 1:02:03 1s/step": "STEP=20 STEPS=500 ETA=3723",
-    "\x1b[1m1/9\x1b[0m \x1b[32m━\x1b[0m\x1b[37m━\x1b[0m \x1b[1m29s\x1b[0m 2s/step - mae: 0.4375":
-        "STEP=1 STEPS=9 ETA=29 MAE=0.4375",
-    "     20/Unknown \x1b[1m3s\x1b[0m 25ms/step - loss: 0.1000": "STEP=20 LOSS=0.1000",
-    # Keras 2
-    "500/500 [==============================] - 1s 5ms/step - loss: 0.3000 - top-5/acc: 1.0000":
-        "STEP=500 STEPS=500 LOSS=0.3000 TOP_5_ACC=1.0000",
-    "      9/Unknown - 1s 24ms/step - loss: 0.5730": "STEP=9 LOSS=0.5730",
-    # tqdm
-    " 24%|██▍       | 120/500 [03:01<1:09:05,  1.51s/it]": "STEP=120 STEPS=500 ETA=4145",
-    "Epoch [3/10]:  24%|##4       | 120/500 [00:03<00:09, 40.00it/s]":
-        "EPOCH=3 EPOCHS=10 STEP=120 STEPS=500 ETA=9",
-    "Epoch 0:  24%|██▍       | 120/500 [00:03<00:09, 40.00it/s, v_num=0, train_loss=0.250]":
-        "EPOCH=0 STEP=120 STEPS=500 ETA=9 V_NUM=0 TRAIN_LOSS=0.250",
-    " 80%|████████  | 1.60k/2.00k [00:00<00:00, 3.24kkB/s]": "STEP=1600 STEPS=2000 ETA=0",
-    "data: 1.20Mimages [00:03, 1.20kimages/s]": "STEP=1200000 EXAMPLES_PER_SEC=1200.00",
-}  # fmt: skip
+FORMS = read_table(Path(__file__).with_name("progress_forms.txt"), "bars")
 PROSE = (
     "",
     "1/3 ==================== the first fold ====================",

@@ -1,107 +1,18 @@
 """Progress that is read from the lines of training loops, as tutorials and examples print them."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from distrun.job.printed_progress import PrintedProgress
 from distrun.words.progress import TimeLeft, progress_words
+from harness.tables import read_table
 
-# `E`: the epoch, `S`: the step. What is read of the second line, beside LOSS.
-FORMS = {
-    # TensorFlow's tutorials
-    "Epoch: {E}, accuracy: 0.8360, train_loss: {L}.": "EPOCH TRAIN_LOSS",
-    "Epoch {E} Batch {S} Loss {L}": "EPOCH STEP LOSS",
-    "Training loss (for one batch) at step {S}: {L}": "STEP LOSS",
-    "INFO:tensorflow:loss = {L}, step = {S} (1.2 sec)": "STEP LOSS",
-    "Finished epoch {E}, accuracy is {L}.": "EPOCH ACCURACY",
-    "The average loss for epoch {E} is    {L} and mean absolute error is    2.40.": "EPOCH LOSS",
-    "For batch {S}, loss is    {L}.": "STEP LOSS",
-    "Mean squared error for step {S}: {L}": "STEP ERROR",
-    "Epoch: {E}, Test set ELBO: {L}, time elapse for current epoch: 6.2": "EPOCH ELBO",
-    # PyTorch's and others'
-    "Train Epoch: {E} [{S}/60000 (1%)]\tLoss: {L}": "EPOCH STEP STEPS LOSS",
-    "[{E},  {S}] loss: {L}": "EPOCH STEP LOSS",
-    "Epoch [{E}/5], Step [{S}/600], Loss: {L}": "EPOCH EPOCHS STEP STEPS LOSS",
-    "Epoch: [{E}][ {S}/391]\tTime 0.100 (0.200)\tLoss {L} (6.9)\tAcc@1 10.0 (9)": "EPOCH STEP LOSS",
-    "| epoch   {E} |   {S}/ 2928 batches | lr 5.00 | ms/batch 20.3 | loss  {L} | ppl  3478.0":
-        "EPOCH STEP STEPS LOSS PPL",
-    "[{E}/25][{S}/1583]\tLoss_D: {L}\tLoss_G: 2.1\tD(x): 0.6": "EPOCH EPOCHS STEP STEPS LOSS_D",
-    "{{'loss': {L}, 'learning_rate': 4e-05, 'epoch': {E}.5}}": "EPOCH LOSS LEARNING_RATE",
-    "step {S}: train loss {L}, val loss 10.9": "STEP TRAIN_LOSS VAL_LOSS",
-    "{{'loss': '{L}', 'grad_norm': '2.1', 'epoch': '0.{E}8', 'step': {S}}}": "EPOCH STEP LOSS",
-    # everybody's
-    "epoch {E}/10 step {S}/500 loss={L}": "EPOCH EPOCHS STEP STEPS LOSS",
-    "[2026-11-25 10:00:0{E}][INFO] Epoch {E} | train_loss: {L} | val_acc: 0.91": "EPOCH VAL_ACC",
-    "\x1b[32mEpoch {E}\x1b[0m: Loss = {L}, Acc = 0.9": "EPOCH LOSS ACC",
-    "train | step:    {S} | steps/sec:   1.0 | output: {{'training_loss': {L}}}": "STEP",
-    "[gpu01:0/2] (trainer:464) INFO: {E}epoch:train:1-{S}batch: loss={L}, acc=0.1":
-        "EPOCH STEP LOSS",
-    "Epoch {E} Loss tf.Tensor({L}, shape=(), dtype=float32)": "EPOCH LOSS",
-    '{{"step": {S}, "loss": {L}}}': "STEP LOSS",
-    '{{"episode": 8.0, "mean_episode_reward": {L}, "step": {S}}}': "STEP EPISODE_REWARD",
-    "step tf.Tensor({S}, shape=(), dtype=int64) loss tf.Tensor({L}, shape=(), dtype=float32)":
-        "STEP LOSS",
-    "Train - Epoch: [{E}/300][ {S}/464]\tTime  0.7 ( 0.7)\tLoss {L} (1.5)":
-        "EPOCH EPOCHS STEP STEPS LOSS",
-    "Time: 0.2 Epoch: 00{E} Iter: {S}/ 526 LR: 0.0002 Loss content: {L}":
-        "EPOCH STEP STEPS LOSS_CONTENT",
-    "02:31:56: train iter: {S} loss_net: {L} loss_scale: 785.4 norm: nan": "STEP LOSS_NET",
-    "Epoch {E} Val Batch {S}/100 Loss: {L}": "EPOCH LOSS",
-    "Cost after iteration {S}: {L}": "STEP COST",
-    "INFO:root:Steps: {S} | LR 0.001 | Loss {L} | 2.3 it/s": "STEP LR LOSS",
-    # an episode is an epoch
-    "episode: {E}/1000, score: {L}, e: 0.99": "EPOCH EPOCHS SCORE",
-    "Ep {E} | iter {S} | reward: {L}": "EPOCH STEP REWARD",
-    # programs that do not say what they count
-    "{S} [D loss: {L}, acc.: 51.56%] [G loss: 0.789012]": "STEP D_LOSS G_LOSS",
-    "[{S} | 28.30] loss={L} avg=3.41": "STEP LOSS",
-    "I0101 10:00:00.000000 139 logging_writer.py:48] [{S}] learning_rate=0.1, loss={L}":
-        "STEP LOSS LEARNING_RATE",
-    "[{S}]\ttrain-rmse:{L}\teval-rmse:0.59": "STEP TRAIN_RMSE EVAL_RMSE",
-    "[{S}]\tvalid_0's l2: 0.500102\tvalid_0's auc: {L}": "STEP AUC",
-    "{E}/10 epochs, loss {L}": "EPOCH EPOCHS LOSS",
-    "{S}/1000 train_loss: {L}": "STEP STEPS TRAIN_LOSS",
-    "updates {S} | loss {L}": "STEP LOSS",
-    "{S}:\tlearn: 0.67\ttest: 0.68\ttotal: 58.1ms\tloss: {L}": "STEP LOSS",
-}  # fmt: skip
-BARE = {
-    # without a metric
-    "Epoch {E} of 10 (3.2 sec)": "EPOCH EPOCHS",
-    "[Epoch {E}][Batch {S}]": "EPOCH STEP",
-    "(epoch: {E}, iters: {S}, time: 0.078, data: 3.094) G_GAN: 18.23 D_fake: 0.5": "EPOCH STEP",
-    "End of epoch {E} / 400 \t Time Taken: 88 sec": "EPOCH EPOCHS",
-    "Iter #{S}: 100.5 img/sec per GPU": "STEP",
-    "1511.1: Worker 0: training step {S} done (global step: {S})": "STEP",
-    "Time taken for epoch {E} is 13.2 sec": "EPOCH",
-    "I0101 12:00:00.{S} 140 model_lib_v2.py:705] Step {S} per-step time 0.421s": "STEP",
-    "INFO:tensorflow:Step {S} per-step time 0.421s": "STEP",
-    "train | step:    {S} | steps/sec:    2.0 | output: ": "STEP",
-    "[  {E}]    {S} || B: 4.213 | C: 5.120 || ETA: 1 day, 3:04:05 || timer: 0.310": "EPOCH STEP",
-    " {S}: 825.548706, 680.210022 avg, 0.000000 rate, 10.086429 seconds, 960 images": "STEP",
-    "{S}\timages/sec: 124.4 +/- 0.0 (jitter = 0.0)\t7.7": "STEP",
-}
-OTHERS = (
-    "Epoch {E}: val_loss improved from inf to 0.{S}, saving model to best.keras",
-    "Test set: Average loss: 0.02, Accuracy: {S}/10000 (99%)",
-    "LR milestones: epoch {S}, lr 0.0{E}",
-    "{{'epochs': {E}, 'batch_size': 64, 'lr': 0.1}}",
-    "Best epoch: {E}, loss: 0.{S}",
-    "08/21 02:58:4{E} - mmengine - INFO - Epoch(val) [1][{S}/300] accuracy: 0.5 time: 0.1",
-    "learning rate set to 0.{S} for epoch {E}",
-    "Retrying batch {S}: error 104",
-    "Generating batch {S} of 900, epoch {E}",
-    "[{E}]<stdout>: loss: 0.5, acc: 0.4",
-    "10:00:0{E} loss: 0.5, acc: 0.4",
-    "{E}: packet loss: 0%, time: 12",
-    "{E}/10 folds: accuracy 0.5",
-    "[{E}] cat: 0.5, dog: 0.4",
-    "{E}: 0.12, 0.13, 0.14",
-    "Test Episode {E}/10, reward: 10",
-    "http://host/ep/{E} score: 1",
-    '{{"epoch": 170000000{E}.5, "level": "info", "loss": 0.5}}',
-    "loss: 0.5, ms_per_step: {E}, time per batch {E}.532, avg step 0.{S}s",
-)
+TABLE = Path(__file__).with_name("progress_forms.txt")
+FORMS = read_table(TABLE, "with a metric")
+BARE = read_table(TABLE, "without a metric")
+OTHERS = read_table(TABLE, "no progress")
 
 
 def lines(form: str) -> list[str]:

@@ -203,27 +203,9 @@ SAID = {
     "cut sequence": f"password=\x1b[{HIDDEN}",
 }  # fmt: skip
 
-SECRET_NAMES = (
-    "password passwd passphrase passcode secret secrets credential credentials apikey accesskey "
-    "privatekey secretkey authkey token authorization jwt bearer "
-    "api_key access_key private_key secret_key auth_key account_key shared_key master_key "
-    "encryption_key signing_key ssh_key license_key subscription_key service_key storage_key "
-    "deploy_key client_key admin_key webhook_key app_key ssl_key tls_key hmac_key aes_key "
-    "preshared_key hf_tokens MYSQL_PWD DB_PWD PG_PASS KEY_PASSPHRASE SSH_PASSPHRASE_2 secret_id"
-).split()
-MAYBE_SECRET = (
-    "pass pwd pw auth sid session sessionid sig signature cookie sas pat otp csrf"
-).split()
-"""Names of secrets if their value is no word."""
-PLACES_OF_SECRETS = (
-    "id ids count length len size type file path name dir folder url uri expires expiry ttl limit "
-    "policy check reset"
-).split()
-"""What a name ends with that says only where a secret is, or how it is."""
-OF_MODELS = (
-    "pad eos bos unk sep cls mask special start end next forward backward first second single "
-    "train eval"
-).split()
+SECRET_NAMES, MAYBE_SECRET, PLACES_OF_SECRETS, OF_MODELS = map(
+    str.split, forms("names.txt").values()
+)
 
 TOKENS = [
     "hf_" + LETTERS[:34],
