@@ -283,6 +283,7 @@ def test_a_host_that_keeps_a_job_from_its_start_is_the_evidence() -> None:
     ("log", "signal", "kind", "at", "line"),
     [
         (OWN, 9, Kind.EXCEPTION, -1, "process 5 was killed by SIGKILL"),
+        (raised("BrokenProcessPool: gone"), 9, Kind.KILLED, 0, "lost a child"),
         (LOGS["DUMP"] + raised("BrokenProcessPool: gone"), 11, Kind.CRASH, 1, "line 9 in train"),
     ],
 )
