@@ -127,6 +127,22 @@ GOOD = [
     (MWM, TF + "import sys\nif '-m' in sys.argv:\n  s = tf.distribute.MirroredStrategy()"),
     (MWM, TF + "s = getattr(tf.distribute, 'MultiWorker' + 'MirroredStrategy')()\n"
      "t = tf.distribute.MirroredStrategy()"),
+    (MWM, TF + "import sys\nS = {'a': tf.distribute.MirroredStrategy,\n"
+     "     'b': lambda: tf.distribute.OneDeviceStrategy('/cpu:0')}\ndef create(name):\n"
+     "  if name == 'tpu':\n    r = tf.distribute.cluster_resolver.TPUClusterResolver()\n"
+     "    tf.tpu.experimental.initialize_tpu_system(r)\n    return tf.distribute.TPUStrategy(r)\n"
+     "  return S[name]()\ndef main(argv=None):\n  s = create(sys.argv[1])\n  with s.scope():\n"
+     "    w = tf.Variable(tf.zeros([2]))\nif __name__ == '__main__':\n  sys.exit(main())"),
+    # in a class, which may be used at any time
+    (MWM, TF + "import os\nclass Trainer:\n  def __init__(self):\n"
+     "    self.config = os.environ.get('TF_CONFIG', '{}')\n"
+     "    self.strategy = tf.distribute.MultiWorkerMirroredStrategy()\n"
+     "    with self.strategy.scope():\n      self.model = tf.keras.Sequential([])\n"
+     "  @tf.function\n  def step(self, iterator):\n    def replica(batch):\n"
+     "      with tf.GradientTape():\n        self.model(batch)\n"
+     "    self.strategy.run(replica, args=(next(iterator),))\ntrainer = Trainer()\n"
+     "trainer.model.save_weights('a.weights.h5')\n"
+     "tf.constant(1)\nos.environ['TF_CONFIG'] = trainer.config"),
     # what may run something, or is right in a module
     (MWM, "import helper\ndef f():\n  pass"),
     # TF_CONFIG read, made of the given one, or set on a condition
@@ -239,8 +255,6 @@ SERVERS = f"{PS}, cluster: {{chief: 1, worker: 2, ps: 2}}"
         (SERVERS, f"script: {EXAMPLES}/parameter_server.py"),
         ("mirrored", f"script: {EXAMPLES}/data_service.py"),
         (SERVERS, "script: mnist"),
-        (WORKERS, f"script: {RIGHT}/class_based.py"),
-        (WORKERS, f"script: {RIGHT}/chosen_by_argument.py"),
         (SERVERS, f"module: trainer.main, workdir: {RIGHT}"),
         (SERVERS, f"command: [{sys.executable}, -u, -m, trainer.main], workdir: {RIGHT}"),
     ],
