@@ -3,9 +3,7 @@
 import pytest
 
 from harness.command import Distrun
-from harness.pods import kubernetes, pod_spec, pods
-
-__all__ = ["kubernetes", "pod_spec", "pods"]
+from harness.pods import kubernetes, pod_spec, pods  # noqa: F401
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,3 @@
 """The fixture of tests over ssh."""
 
-from harness.host_fixtures import network, ssh
-
-__all__ = ["network", "ssh"]
+from harness.host_fixtures import network, ssh  # noqa: F401
