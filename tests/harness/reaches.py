@@ -5,6 +5,7 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,18 +71,10 @@ class Reach:
         ]
 
 
-def _started(distrun: Distrun) -> Callable[..., subprocess.Popen[str]]:
-    def start(*arguments: str | Path) -> subprocess.Popen[str]:
-        return distrun.start(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    return start
-
-
 @pytest.fixture
 def in_local(distrun: Distrun) -> dict[str, Any]:
     said = "what its tasks wrote is on this machine"
-    start = _started(distrun)
-    return {"write_spec": distrun.write_spec, "start": start, "carrier": "", "fetched_later": said}
+    return {"write_spec": distrun.write_spec, "carrier": "", "fetched_later": said}
 
 
 @pytest.fixture
@@ -89,9 +82,8 @@ def in_ssh(distrun: Distrun, ssh: Ssh) -> dict[str, Any]:
     def write(script: str, **keys: Any) -> Path:
         return ssh.spec(script, ssh.hosts(2), **keys)
 
-    start = _started(distrun)
     made = {"carrier": "ssh", "restores_links": True, "fetched_later": "fetched 3 files ("}
-    return {"write_spec": write, "start": start, **made}
+    return {"write_spec": write, **made}
 
 
 @pytest.fixture
@@ -106,10 +98,9 @@ def in_srun(in_allocation: InAllocation, slurm_spec: WriteSlurmSpec) -> dict[str
 @pytest.fixture
 def in_kubernetes(distrun: Distrun, pod_spec: PodSpec) -> dict[str, Any]:
     distrun.asks_here = False
-    start = _started(distrun)
     said = "was deleted; not all of its files are here\n  the files of a pod are gone with it"
     made = {"carrier": "exec", "restores_links": True, "fetched_later": said}
-    return {"write_spec": pod_spec, "start": start, **made}
+    return {"write_spec": pod_spec, **made}
 
 
 _CLUSTERS = {"local": (), "ssh": ("network",), "srun": ("cluster",), "kubernetes": ("kubernetes",)}
@@ -127,7 +118,8 @@ def way(request: pytest.FixtureRequest) -> str:
 def reach(request: pytest.FixtureRequest, way: str, distrun: Distrun) -> Iterator[Reach]:
     """Each way in turn. What a test's tasks have left at its end fails the test."""
     mark = f"1000.{os.getpid():08}{next(_NUMBERS):04}"
-    made = {"restores_links": False, **request.getfixturevalue(f"in_{way}")}
+    start = partial(distrun.start, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    made = {"start": start, "restores_links": False, **request.getfixturevalue(f"in_{way}")}
     here = Reach(distrun=distrun, mark=mark, **made)
     yield here
     wait_until(lambda: not here.processes(), what="the tasks are gone")

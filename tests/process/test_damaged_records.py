@@ -8,8 +8,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from harness.command import Distrun
 from harness.damaged_records import COMMANDS, MISSING, VALUES, Record, _paths, run_here
 from harness.odd_values import dumps
@@ -26,13 +24,9 @@ RESULTS: tuple[object, ...] = (
 )
 
 
-@pytest.fixture
-def damaged(distrun: Distrun, tmp_path: Path) -> Record:
-    return Record(distrun, tmp_path)
-
-
-def test_a_field_of_any_event_may_have_any_value(damaged: Record) -> None:
+def test_a_field_of_any_event_may_have_any_value(distrun: Distrun, tmp_path: Path) -> None:
     """In a sample of the fields: tests/faults/test_mutations.py tries each, with six values."""
+    damaged = Record(distrun, tmp_path)
     chooser = random.Random()
     places = list(damaged.places())
     for number, path in chooser.sample(places, len(places) // 16):

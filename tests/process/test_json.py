@@ -30,13 +30,8 @@ UNSEEN |= {("job", f"kubernetes.{name}") for name in ("job", "state", "reason", 
 
 
 @pytest.fixture
-def page() -> str:
-    return PAGE.read_text()
-
-
-@pytest.fixture
-def reader(page: str) -> Reader:
-    return Reader(page)
+def reader() -> Reader:
+    return Reader(PAGE.read_text())
 
 
 def ask(distrun: Distrun, *args: Any, code: int = 0) -> dict[str, Any]:
@@ -116,9 +111,10 @@ def test_plan_doctor_and_stacks_print_what_is_described(distrun: Distrun, reader
     assert reader.faults == []
 
 
-def test_each_kind_of_events_prints_what_is_described(page: str, reader: Reader) -> None:
+def test_each_kind_of_events_prints_what_is_described(reader: Reader) -> None:
+    described = json_page.events(PAGE.read_text())
     for name, kind in events.KINDS.items():
-        fields = json_page.events(page)[kind.__name__]
+        fields = described[kind.__name__]
         assert fields == event_fields(kind), name
         printed = {"version": 2, "event": kind.__name__, **output_json(example(kind))}
         assert sorted(printed) == sorted({"version", "event", "at", *fields}), name

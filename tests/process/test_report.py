@@ -134,16 +134,12 @@ def test_the_page_goes_where_it_is_asked_to(distrun: Distrun, report: Callable[.
     assert f"<title>{folder.name}: " in report(fault=f"{folder.name} is missing: ")
 
 
-@pytest.fixture
-def jobs(distrun: Distrun) -> list[str]:
+def test_all_jobs_are_compared(distrun: Distrun, terminal: OpenTerminal) -> None:
     """One that ran for a day, one that failed at once, and one that runs and tells nothing."""
     write_long_job(distrun.home / "jobs" / "long-aaaaaa", hosts=1)
     program = {"command": ["sh", "-c", "exit 3"], "env": {"MY_TOKEN": SECRET}}
     assert distrun.launch("", program=program, name="failed").returncode == 3
-    return ["long-aaaaaa", "failed", distrun.detached("exec sleep 600", workers=1)]
-
-
-def test_all_jobs_are_compared(distrun: Distrun, jobs: list[str], terminal: OpenTerminal) -> None:
+    jobs = ["long-aaaaaa", "failed", distrun.detached("exec sleep 600", workers=1)]
     page = distrun.cwd / "page.html"
     done = distrun.checked("compare", *jobs, "--json", "-o", page)
     reader = Reader(PAGE.read_text())

@@ -230,12 +230,6 @@ PRINTING = ("--help", "logs")
 """Commands of which the output is all that they are for."""
 
 
-@pytest.fixture
-def failed(distrun: Distrun) -> Distrun:
-    assert distrun.launch("echo hello; exit 3", workers=1).returncode == 3
-    return distrun
-
-
 def run(distrun: Distrun, command: str, redirections: str) -> tuple[int, str, str]:
     """The exit code, and what was printed to those of stdout and stderr that are not redirected."""
     line = f"{shlex.join(distrun.argv)} {command} {redirections}"
@@ -243,18 +237,19 @@ def run(distrun: Distrun, command: str, redirections: str) -> tuple[int, str, st
     return done.returncode, done.stdout, done.stderr
 
 
-def test_output_that_cannot_be_written_is_an_error_where_it_is_the_answer(failed: Distrun) -> None:
+def test_output_that_cannot_be_written_is_an_error_where_it_is_the_answer(distrun: Distrun) -> None:
+    assert distrun.launch("echo hello; exit 3", workers=1).returncode == 3
     for command in PRINTING:
-        code, shown, told = run(failed, command, ">/dev/full")
+        code, shown, told = run(distrun, command, ">/dev/full")
         assert (code, shown, told[-len(FULL) :]) == (69, "", FULL), command
         assert "Traceback" not in told
-    assert run(failed, "ps -a", ">&- 2>&-") == (69, "", "")
-    assert run(failed, "logs", "<&- >&-") == (69, "", CLOSED)
-    assert run(failed, "logs", "<&- 2>&-") == (0, "worker:0 | hello\n", "")
-    code, shown, told = run(failed, "wait", ">&-")
+    assert run(distrun, "ps -a", ">&- 2>&-") == (69, "", "")
+    assert run(distrun, "logs", "<&- >&-") == (69, "", CLOSED)
+    assert run(distrun, "logs", "<&- 2>&-") == (0, "worker:0 | hello\n", "")
+    code, shown, told = run(distrun, "wait", ">&-")
     assert (code, shown) == (3, "")
     assert "exit code 3, worker:0's own" in told
-    assert run(failed, "bogus", "2>/dev/full") == (2, "", "")
+    assert run(distrun, "bogus", "2>/dev/full") == (2, "", "")
 
 
 @pytest.mark.parametrize("redirections", [">/dev/full", "<&- >&- 2>&-"])

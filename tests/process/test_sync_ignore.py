@@ -33,17 +33,6 @@ PATTERNS = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    top = tmp_path_factory.mktemp("repository")
-    for name in (*TREE, "a/b", "a/ab/a.b", "b/a/b"):
-        path = top / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(name)
-    git(top, "init", "-q")
-    return top
-
-
 def git(top: Path, *words: str) -> bytes:
     env = {"PATH": os.environ["PATH"], "HOME": str(top), "GIT_CONFIG_NOSYSTEM": "1"}
     return subprocess.run(["git", *words], cwd=top, env=env, check=True, capture_output=True).stdout
@@ -63,15 +52,20 @@ def sent_without_git(top: Path) -> set[bytes]:
         return sent(top)
 
 
-def test_each_pattern_means_what_it_means_to_git(repository: Path) -> None:
+def test_each_pattern_means_what_it_means_to_git(tmp_path: Path) -> None:
     """Without git, where it has neither a backslash nor a class of characters."""
+    for name in (*TREE, "a/b", "a/ab/a.b", "b/a/b"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    git(tmp_path, "init", "-q")
     for pattern in PATTERNS:
-        (repository / ".gitignore").write_bytes(pattern.encode())
-        listed = git(repository, "ls-files", "-z", "-o", "--exclude-per-directory=.gitignore")
+        (tmp_path / ".gitignore").write_bytes(pattern.encode())
+        listed = git(tmp_path, "ls-files", "-z", "-o", "--exclude-per-directory=.gitignore")
         kept = set(listed.split(b"\0")) - {b""}
-        assert sent(repository) == kept, pattern
+        assert sent(tmp_path) == kept, pattern
         is_simple = "\\" not in pattern and "[:" not in pattern
-        assert not is_simple or sent_without_git(repository) == kept, pattern
+        assert not is_simple or sent_without_git(tmp_path) == kept, pattern
 
 
 def test_git_decides_in_a_work_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

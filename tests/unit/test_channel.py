@@ -139,12 +139,6 @@ class Link:
             each.close()
 
 
-@pytest.fixture
-def link() -> Iterator[Link]:
-    with contextlib.closing(Link()) as made:
-        yield made
-
-
 def header(number: int, length: int, check: int) -> bytes:
     fields = HEADER.pack(MARK, number, length, check)
     return fields + struct.pack(">I", zlib.crc32(fields))
@@ -187,6 +181,6 @@ def test_noise_in_a_message_is_noticed_and_costs_no_other(noise: bytes, place: f
         (header(0, 40, 0) * 200 + bytes(40), "frames_damaged"),
     ],
 )
-def test_a_false_header_or_many_damaged_frames_end_it(link: Link, block: bytes, code: str) -> None:
-    with pytest.raises(ProtocolError, match=code):
+def test_a_false_header_or_many_damaged_frames_end_it(block: bytes, code: str) -> None:
+    with contextlib.closing(Link()) as link, pytest.raises(ProtocolError, match=code):
         link.receive(BEGIN + block)

@@ -81,12 +81,7 @@ def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Host]:
     os.close(made.log)
 
 
-@pytest.fixture
-def newer(tmp_path: Path) -> Iterator[Host]:
-    """With the second version of cgroups."""
-    made = Host(tmp_path, 2)
-    yield made
-    os.close(made.log)
+OF_NEWER_CGROUPS = pytest.mark.parametrize("host", [2], indirect=True)
 
 
 def test_a_cgroup_that_has_refused_a_fork_since_the_start(host: Host) -> None:
@@ -114,12 +109,13 @@ def test_each_limit_is_read_where_the_log_speaks_of_it(host: Host) -> None:
     assert host.limits(b"", 9) == {"memory.max": 1000, "MemTotal": 8000 << 10}
 
 
-def test_of_a_limit_of_the_host_one_that_is_nearly_used_up(newer: Host) -> None:
-    (newer.proc / "sys/kernel").mkdir(parents=True)
-    (newer.proc / "sys/kernel/threads-max").write_text("32000\n")
+@OF_NEWER_CGROUPS
+def test_of_a_limit_of_the_host_one_that_is_nearly_used_up(host: Host) -> None:
+    (host.proc / "sys/kernel").mkdir(parents=True)
+    (host.proc / "sys/kernel/threads-max").write_text("32000\n")
     for count, found in ((5000, {}), (30000, {"kernel.threads-max": 32000})):
-        (newer.proc / "loadavg").write_text(f"0.5 0.5 0.5 3/{count} 77\n")
-        assert newer.limits(THREADS) == found
+        (host.proc / "loadavg").write_text(f"0.5 0.5 0.5 3/{count} 77\n")
+        assert host.limits(THREADS) == found
 
 
 def test_nothing_is_said_of_what_cannot_be_read(tmp_path: Path) -> None:
@@ -134,35 +130,37 @@ def found(watch: oom.OomWatch, pid: int, *, of_child: bool) -> str:
     return "" if cause is None else cause_text(cause)
 
 
-def test_a_record_of_the_kernel_and_a_count_account_for_one_task_each(newer: Host) -> None:
-    watch = newer.watch()
+@OF_NEWER_CGROUPS
+def test_a_record_of_the_kernel_and_a_count_account_for_one_task_each(host: Host) -> None:
+    watch = host.watch()
     assert found(watch, 77, of_child=False) == "", "what it had counted before is nobody's"
-    os.write(newer.log, RECORD % 77)
+    os.write(host.log, RECORD % 77)
     assert found(watch, 78, of_child=False) == ""
     assert "pid=77," in found(watch, 77, of_child=False)
     assert found(watch, 77, of_child=False) == "", "told once"
-    newer.count_kills(6)
+    host.count_kills(6)
     assert "oom_kill rose from 4 to 6" in found(watch, 77, of_child=False)
     assert found(watch, 78, of_child=False) != ""
     assert found(watch, 79, of_child=False) == ""
 
 
-def test_a_kill_that_no_task_died_of_soon_is_none_of_its_later_deaths(newer: Host) -> None:
+@OF_NEWER_CGROUPS
+def test_a_kill_that_no_task_died_of_soon_is_none_of_its_later_deaths(host: Host) -> None:
     now = [0.0]
-    watch = newer.watch(lambda: now[0])
-    os.write(newer.log, RECORD % 77)
-    newer.count_kills(5)
+    watch = host.watch(lambda: now[0])
+    os.write(host.log, RECORD % 77)
+    host.count_kills(5)
     watch.update()
     now[0] = 1.0
     assert "pid=77," in found(watch, 70, of_child=True)
-    os.write(newer.log, RECORD % 78)
-    newer.count_kills(6)
+    os.write(host.log, RECORD % 78)
+    host.count_kills(6)
     watch.update()
     now[0] = 4.0
     watch.update()
     assert found(watch, 79, of_child=False) == "", "somebody's kill -9"
     assert found(watch, 70, of_child=True) == ""
-    newer.count_kills(7)
+    host.count_kills(7)
     assert "oom_kill rose from 6 to 7" in found(watch, 80, of_child=False)
 
 

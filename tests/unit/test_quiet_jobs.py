@@ -28,12 +28,11 @@ from .test_profile import RECORDING
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    world = World(tmp_path)
+def world(hostile: Callable[..., World]) -> World:
+    world = hostile()
     world.settle()
     assert world.state.phase is JobPhase.RUNNING
-    yield world
-    world.close()
+    return world
 
 
 def test_it_is_said_once_until_output_ends_it(world: World) -> None:
@@ -125,8 +124,8 @@ def test_other_stops_are_as_ever(world: World, seconds: float, grace: float) -> 
     assert (outcome.verdict is None) == (seconds < 100.0)
 
 
-def test_with_timeouts_stall_that_decides(tmp_path: Path) -> None:
-    world = World(tmp_path, timeouts=Timeouts(stall=1000.0))
+def test_with_timeouts_stall_that_decides(hostile: Callable[..., World]) -> None:
+    world = hostile(timeouts=Timeouts(stall=1000.0))
     world.settle()
     world.wait(600.0)
     assert not world.of(events.TasksQuiet)
@@ -138,7 +137,6 @@ def test_with_timeouts_stall_that_decides(tmp_path: Path) -> None:
     world.wait(900.0)
     (stalled,) = (each for each in world.of(events.TimedOut) if "stall" in str(each))
     assert stalled.busy == (works,)
-    world.close()
 
 
 # Slow jobs ----------------------------------------------------------------------------------------
