@@ -184,14 +184,6 @@ for number in ENDING_SIGNALS:
     except signals.ENDED:
         print("ended")
 """
-
-
-def test_a_process_that_is_being_started_is_known_before_a_signal_ends_the_command() -> None:
-    """Else it would be left: the thread that writes the output would get the signal."""
-    done = captured([sys.executable, "-c", WHILE_STARTING])
-    assert (done.stdout, done.stderr) == (3 * "started\nended\n", "")
-
-
 ENDING = """
 import os, signal
 from distrun.cli import signals
@@ -203,14 +195,6 @@ except signals.ENDED:
     os.kill(os.getpid(), signal.SIGTERM)
     print("ended")
 """
-
-
-def test_a_second_signal_does_not_disturb_the_end_of_the_checks() -> None:
-    """A launch that ends sends them SIGTERM, and then the kernel does."""
-    done = captured([sys.executable, "-c", ENDING])
-    assert (done.stdout, done.stderr) == ("ended\n", "")
-
-
 TWICE = """
 import os, signal, sys
 from distrun.cli import main, signals
@@ -223,8 +207,17 @@ main._execute = lambda **_: (signals.install(), send())
 signals.signal_of = send  # which main() calls when the first one has ended the command
 main.main()
 """
+SIGNALLED = {
+    # Else it would be left: the thread that writes the output would get the signal.
+    "a process that is being started is known first": (WHILE_STARTING, 0, 3 * "started\nended\n"),
+    # A launch that ends sends the checks SIGTERM, and then the kernel does.
+    "a second one does not disturb the end": (ENDING, 0, "ended\n"),
+    "a second one when a command has ended shows no traceback": (TWICE, 143, ""),
+}
 
 
-def test_a_second_signal_when_a_command_has_ended_shows_no_traceback() -> None:
-    done = captured([sys.executable, "-c", TWICE])
-    assert (done.returncode, done.stdout, done.stderr) == (143, "", "")
+@pytest.mark.parametrize("what", SIGNALLED)
+def test_signals_at_a_bad_moment(what: str) -> None:
+    program, code, said = SIGNALLED[what]
+    done = captured([sys.executable, "-c", program])
+    assert (done.returncode, done.stdout, done.stderr) == (code, said, "")
