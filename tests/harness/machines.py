@@ -701,9 +701,6 @@ class Machines:
 
     # The system's calls, replaced ---------------------------------------------------------
 
-    def _monotonic(self) -> float:
-        return self.now
-
     def _time(self) -> float:
         ahead = 0.0 if self.current is None else self.current.machine.clock_ahead
         return NOW + self.now + ahead
@@ -744,9 +741,6 @@ class Machines:
         self.call_at(
             self.now + seconds, lambda: os.write(timer[0], b"!") if timer[1] == turn else None
         )
-
-    def _sleep(self, seconds: float) -> None:
-        self.wait(bool, seconds)
 
     def _replacements(self) -> list[tuple[Any, str, Any]]:  # noqa: C901 - one for each call
         self._timers = {}
@@ -812,10 +806,10 @@ class Machines:
             updated=float("inf"), update=lambda: None, find_kill=lambda *_: None
         )
         return [
-            (time, "monotonic", self._monotonic),
+            (time, "monotonic", lambda: here.now),
             (time, "time", self._time),
             (time, "clock_gettime", lambda _: here.now),
-            (time, "sleep", self._sleep),
+            (time, "sleep", lambda seconds: here.wait(bool, seconds)),
             (os, "getpid", lambda: _REAL_PID if here.current is None else here.current.pid),
             (os, "getppid", lambda: 1 if here.current is None else here.current.parent),
             (os, "_exit", leave),

@@ -108,6 +108,12 @@ class Process:
         ]
 
 
+def tf_config(**config: Any) -> dict[str, str]:
+    """The variable of the second of two workers; keys that are otherwise."""
+    cluster = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
+    return {"TF_CONFIG": json.dumps({**cluster, **config})}
+
+
 def environment(**more: str) -> dict[str, str]:
     env = {
         name: value

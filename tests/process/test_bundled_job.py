@@ -1,6 +1,5 @@
 """The bundled job without a launcher: what it refuses, and the signals at its start."""
 
-import json
 import os
 import signal
 import subprocess
@@ -12,14 +11,8 @@ from typing import Any
 import psutil
 
 from harness.processes import captured
-from harness.training import MAIN
+from harness.training import MAIN, tf_config
 from harness.waiting import wait_until
-
-CLUSTER = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
-
-
-def environ(**config: Any) -> dict[str, str]:
-    return {"TF_CONFIG": json.dumps({**CLUSTER, **config})}
 
 
 def refused(code: int, *argv: str, **options: Any) -> str:
@@ -36,9 +29,9 @@ def test_what_cannot_work_is_told_in_one_line_before_training(tmp_path: Path) ->
     assert said == "error: nothing can be written to file/saved (Not a directory)\n"
     said = refused(65, "--data-dir", str(tmp_path))
     assert said.startswith(f"error: no mnist in {tmp_path}")
-    said = refused(2, "--strategy", "parameter_server", env={**os.environ, **environ()})
+    said = refused(2, "--strategy", "parameter_server", env={**os.environ, **tf_config()})
     assert "parameter_server needs a chief, workers and ps" in said
-    evaluator = environ(task={"type": "evaluator", "index": 0})
+    evaluator = tf_config(task={"type": "evaluator", "index": 0})
     said = refused(2, "--strategy", "multi_worker_mirrored", env={**os.environ, **evaluator})
     assert "give all tasks the same --checkpoint-dir" in said
 

@@ -30,7 +30,7 @@ TOKEN = uuid.uuid4().hex
 JOB = f"job-{os.getpid()}"  # other processes of pytest end theirs at the same time
 MARKS = f"DISTRUN_JOB_ID={JOB} DISTRUN_TASK=worker:0 DISTRUN_ATTEMPT=0 DISTRUN_TOKEN={TOKEN}"
 WITHOUT = "-u DISTRUN_JOB_ID -u DISTRUN_TASK -u DISTRUN_TOKEN"
-IGNORES_TERM = 'trap "" TERM; echo ok >>up; while :; do sleep 0.1; done'
+IGNORES = 'trap "" TERM; echo >>up; while :; do sleep 0.1; done'
 
 OWN_PROCESS = not_none(processes.find(os.getpid()))
 Start = Callable[..., None]
@@ -213,7 +213,7 @@ ctypes.CDLL(None).pthread_exit(None)
 
 def test_lost_tasks_are_found_without_environment_or_first_thread(distrun: Distrun) -> None:
     up = distrun.cwd / "up"
-    bare = f"exec env -i sh -c '{IGNORES_TERM}'"
+    bare = f"exec env -i sh -c '{IGNORES}'"
     job = distrun.detached(f"test $DISTRUN_TASK = worker:0 || {bare}\n{THREAD}")
     wait_until(lambda: up.exists() and up.read_text().count("\n") == 2)
     tasks = [each["pid"] for each in distrun.status(job)["tasks"]]
@@ -230,7 +230,7 @@ def test_lost_tasks_are_found_without_environment_or_first_thread(distrun: Distr
 
 def test_a_hidden_daemon_of_a_lost_job_is_found_when_all_else_is_dead(distrun: Distrun) -> None:
     """Its session and its environment are its own, and its parents are dead."""
-    daemon = f"setsid env -i sh -c 'echo $$ >pid-daemon; {IGNORES_TERM}'"
+    daemon = f"setsid env -i sh -c 'echo $$ >pid-daemon; {IGNORES}'"
     job = distrun.detached(f"({daemon} &); exec sleep 600", workers=1)
     pid = pid_in(distrun.cwd, "daemon")
     wait_until((distrun.cwd / "up").exists)
@@ -270,9 +270,6 @@ def test_a_shell_that_has_exported_variables_of_the_job_is_left_alone(distrun: D
             each.kill()
         shell.kill()
         shell.communicate()
-
-
-IGNORES = 'trap "" TERM; echo >>up; while :; do sleep 0.1; done'
 
 
 @pytest.mark.parametrize("with_agent", [False, True])

@@ -1,20 +1,14 @@
 """What the job is asked, and what it says where it is asked wrongly."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.training import tf_config
 from mnist_job import JobError, options
 from mnist_job.options import read_task
-
-CLUSTER = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
-
-
-def environ(**config: Any) -> dict[str, str]:
-    return {"TF_CONFIG": json.dumps({**CLUSTER, **config})}
 
 
 def test_the_page_has_each_option_and_no_other() -> None:
@@ -25,13 +19,13 @@ def test_the_page_has_each_option_and_no_other() -> None:
 
 
 def test_the_strategy_follows_the_cluster_then_the_launcher_then_the_argument() -> None:
-    launched = {**environ(), "DISTRUN_STRATEGY": "mirrored"}
+    launched = {**tf_config(), "DISTRUN_STRATEGY": "mirrored"}
     with_ps = {"chief": ["a:1"], "worker": ["a:2"], "ps": ["a:3"]}
-    alone = environ(cluster={"worker": ["a:1"]}, task={"type": "worker", "index": 0})
+    alone = tf_config(cluster={"worker": ["a:1"]}, task={"type": "worker", "index": 0})
     for argv, variables, expected in (
         ([], {}, "auto"),
-        ([], environ(), "multi_worker_mirrored"),
-        ([], environ(cluster=with_ps, task={"type": "chief", "index": 0}), "parameter_server"),
+        ([], tf_config(), "multi_worker_mirrored"),
+        ([], tf_config(cluster=with_ps, task={"type": "chief", "index": 0}), "parameter_server"),
         ([], launched, "mirrored"),
         (["--strategy", "one_device"], launched, "one_device"),
         # An evaluation is one process, whatever the launcher trains with.
@@ -43,7 +37,7 @@ def test_the_strategy_follows_the_cluster_then_the_launcher_then_the_argument() 
         assert expected != "one_device" or chosen.task == options.Task(), "it is in no cluster"
         assert expected != "default" or chosen.devices is None
     with pytest.raises(SystemExit):
-        options.parse(["--evaluate", "x"], environ())
+        options.parse(["--evaluate", "x"], tf_config())
 
 
 @pytest.mark.parametrize(
@@ -83,7 +77,7 @@ def test_who_is_chief_and_how_many_train() -> None:
         ({"type": "chief", "index": 0}, with_chief, True),
         ({"type": "evaluator", "index": 0}, None, False),  # it is in no cluster
     ):
-        found = read_task(environ(task=task, **({"cluster": cluster} if cluster else {})))
+        found = read_task(tf_config(task=task, **({"cluster": cluster} if cluster else {})))
         assert (found.name, found.is_chief) == (f"{task['type']}:{task['index']}", is_chief)
         assert found.trainers == 2 or task["type"] == "evaluator"
 
