@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.command import Distrun
+from harness.command import Distrun, write_program
 from harness.preloaded import PreloadedPython
 from harness.terminal import Terminal
 
@@ -71,9 +71,8 @@ def check(shown: list[list[str]]) -> None:
 def test_the_first_minutes_are_quiet(preloaded: PreloadedPython, distrun: Distrun) -> None:
     """The first job imports TensorFlow, whose lines are left out. The others are forked."""
     launcher = shlex.join(distrun.argv)
-    tool = distrun.cwd / "bin" / "distrun"
-    tool.parent.mkdir()
-    tool.write_text(
+    tool = write_program(
+        distrun.cwd / "bin" / "distrun",
         f"""#!/bin/sh
 case "$1 $2" in
 launch*) ;;
@@ -82,7 +81,6 @@ launch*) ;;
 esac
 command=$1; shift
 exec {launcher} "$command" --set program.python={preloaded.interpreter} "$@"
-"""
+""",
     )
-    tool.chmod(0o755)
     check(follow(distrun, tool))

@@ -44,6 +44,7 @@ def write_spec(folder: Path, script: str, workers: int = 2, name: str = "job", *
 
 
 def write_program(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     path.chmod(0o755)
     return path
@@ -130,7 +131,6 @@ class Distrun:
         """Write an executable `distrun` for shells to find; returns its folder."""
         assert self._preloaded is not None
         tool = self.cwd / "bin" / "distrun"
-        tool.parent.mkdir()
         write_program(tool, f"#!/bin/sh\n{self._preloaded.command('-m', 'distrun')}")
         return tool.parent
 

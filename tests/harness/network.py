@@ -158,7 +158,6 @@ class Host:
     def provide(self, name: str, text: str) -> None:
         """Have its logins find this as a program."""
         program = self.folder / "bin" / name
-        program.parent.mkdir(exist_ok=True)
         write_program(program, text)
         self.change(sshd=f"SetEnv PATH={program.parent}:/bin\n")
 

@@ -67,9 +67,7 @@ def slurm_spec(tmp_path: Path) -> WriteSlurmSpec:
 @pytest.fixture
 def submit(slurm: clusters.Cluster, distrun: Distrun) -> Submit:
     def run(*arguments: Any) -> str:
-        done = distrun("submit", *map(str, arguments))
-        assert done.returncode == 0, done.stderr
-        return str(done.stdout.strip())
+        return str(distrun.checked("submit", *map(str, arguments)).stdout.strip())
 
     return run
 

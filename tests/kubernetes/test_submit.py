@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.command import Distrun
+from harness.command import Distrun, write_program
 from harness.kubernetes import Cluster
 from harness.pods import PodSpec
 from harness.values import not_none
@@ -41,10 +41,9 @@ def test_a_submitted_job_is_seen_from_anywhere_and_leaves_nothing(
 ) -> None:
     """Its files come with it; its record is read to the end, and then all of it is removed."""
     (distrun.cwd / "my files").mkdir()
+    words = "#!/bin/sh\nmkdir -p out; echo result > out/$DISTRUN_TASK; cat beside.txt; "
     script = distrun.cwd / "my files/it's.sh"
-    words = "mkdir -p out; echo result > out/$DISTRUN_TASK; cat beside.txt; "
-    script.write_text(f"#!/bin/sh\n{words}{COUNTS.format(steps=15)}")
-    script.chmod(0o755)
+    write_program(script, f"{words}{COUNTS.format(steps=15)}")
     script.with_name("beside.txt").write_text("sent with it\n")
     program = {"command": ["./it's.sh"], "sync": ["."], "workdir": ".", "results": ["out"]}
     spec = pod_spec("", program=program)

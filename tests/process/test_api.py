@@ -19,7 +19,7 @@ import pytest
 import distrun as package
 from distrun import api, errors
 from distrun.spec.problems import SpecProblemsError
-from harness.command import Distrun
+from harness.command import Distrun, write_program
 from harness.processes import alive, captured, survivors
 from harness.waiting import wait_until
 
@@ -185,8 +185,7 @@ def test_what_does_not_return_leaves_nothing(
     program: Program, distrun: Distrun, tmp_path: Path, call: str, number: int
 ) -> None:
     pids = tmp_path / "pids"
-    (tmp_path / "proxy").write_text(f"#!/bin/sh\necho $$ >> {pids}\nexec sleep 600\n")
-    (tmp_path / "proxy").chmod(0o755)
+    write_program(tmp_path / "proxy", f"#!/bin/sh\necho $$ >> {pids}\nexec sleep 600\n")
     ssh = {"options": {"ProxyCommand": f"{tmp_path}/proxy"}, "connect_timeout": "10m"}
     spec = distrun.write_spec(FOREVER, hosts=["elsewhere"], ssh=ssh)
     code = f"""

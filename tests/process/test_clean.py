@@ -38,8 +38,7 @@ def test_an_incomplete_folder_is_removed_and_what_is_no_job_is_not(distrun: Dist
     os.utime(jobs / "thesis", (time.time() - 2 * 86_400,) * 2)
     assert listed(distrun) == {job_id: "succeeded", "half-abc234": "lost"}
     for command in ("status", "logs", "kill"):
-        done = distrun(command, "half-abc234")
-        assert done.returncode == 0, (command, done.stderr)
+        distrun.checked(command, "half-abc234")
     assert distrun("clean", "--all").returncode == 0
     assert sorted(os.listdir(jobs)) == [".new-fresh", "a-file", "link", "thesis"]
     assert (target / "file").exists()

@@ -135,7 +135,6 @@ QUICKLY = 5.0
 
 def test_a_question_stops_nothing_else(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
     programs = distrun.cwd / "programs"
-    programs.mkdir()
     os.mkfifo(distrun.cwd / "gate")
     write_program(programs / "ssh", SSH.format(folder=distrun.cwd))
     monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)

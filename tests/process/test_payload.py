@@ -55,14 +55,6 @@ def started(python: str, folder: Path, copy: str = "") -> subprocess.CompletedPr
     )
 
 
-@pytest.fixture(scope="module")
-def own_modules() -> bytes:
-    """The modules as a host keeps them: what follows the compressed program."""
-    inflate = zlib.decompressobj()
-    inflate.decompress(bootstrap.start_agent(MARK).partition(b"\n")[2])
-    return inflate.unused_data
-
-
 def test_it_is_one_payload_of_less_than_225_kb() -> None:
     """Of the Python that runs the tests: the code of 3.11 is the largest."""
     assert len(bootstrap.start_agent(MARK)) < 225_000
@@ -70,10 +62,12 @@ def test_it_is_one_payload_of_less_than_225_kb() -> None:
 
 
 @pytest.mark.parametrize("python", pythons())
-def test_it_needs_a_python_of_3_8_or_later(python: str, tmp_path: Path, own_modules: bytes) -> None:
-    """Also from the copy of its modules that a host keeps."""
+def test_it_needs_a_python_of_3_8_or_later(python: str, tmp_path: Path) -> None:
+    """Also from the copy of its modules that a host keeps: what follows the compressed program."""
+    inflate = zlib.decompressobj()
+    inflate.decompress(bootstrap.start_agent(MARK).partition(b"\n")[2])
     copy = tmp_path / "a 'copy' of\u2028hôme"
-    copy.write_bytes(own_modules)
+    copy.write_bytes(inflate.unused_data)
     for name in ("", str(copy)) if python == sys.executable else (str(copy),):
         done = started(python, tmp_path, name)
         if "/3.7." in python:
@@ -95,30 +89,24 @@ print(bootstrap.digest(), "ast" in sys.modules)
 """
 
 
-@pytest.fixture
-def pack(tmp_path: Path) -> Callable[[], list[str]]:
-    """Make the payload in a fresh process, with a folder for compiled modules of its own."""
+def pack(compiled: Path) -> list[str]:
+    """Make the payload in a fresh process, with this folder for compiled modules."""
     launcher = str(Path(bootstrap.__file__).parents[3])
-    env = {**os.environ, "PYTHONPATH": launcher, "PYTHONPYCACHEPREFIX": str(tmp_path / "compiled")}
+    env = {**os.environ, "PYTHONPATH": launcher, "PYTHONPYCACHEPREFIX": str(compiled)}
     env.pop("PYTHONDONTWRITEBYTECODE", None)
-
-    def run() -> list[str]:
-        done = captured([sys.executable, "-c", PACK], env=env, check=True)
-        return done.stdout.split()
-
-    return run
+    return captured([sys.executable, "-c", PACK], env=env, check=True).stdout.split()
 
 
-def test_changed_modules_are_packed_again(pack: Callable[[], list[str]], tmp_path: Path) -> None:
-    digest, is_packed = pack()
+def test_changed_modules_are_packed_again(tmp_path: Path) -> None:
+    digest, is_packed = pack(tmp_path)
     assert is_packed == "True"
-    assert pack() == [digest, "False"]
-    (kept,) = (tmp_path / "compiled").rglob("*.modules")
+    assert pack(tmp_path) == [digest, "False"]
+    (kept,) = tmp_path.rglob("*.modules")
     source = next(Path(bootstrap.__file__).parents[2].glob("agent/main.py"))
     before = str(source.stat().st_mtime_ns).encode()
     assert before in kept.read_bytes()
     kept.write_bytes(kept.read_bytes().replace(before, b"1" * len(before)))
-    assert pack()[1] == "True"
+    assert pack(tmp_path)[1] == "True"
 
 
 LOG = "worker-0.log"
@@ -217,7 +205,6 @@ def test_a_client_is_searched_for_once(tmp_path: Path, monkeypatch: pytest.Monke
     folders = [tmp_path / "first", tmp_path / "second"]
     monkeypatch.setenv("PATH", ":".join(map(str, folders)))
     for folder in reversed(folders):
-        folder.mkdir()
         write_program(folder / "client", f"#!/bin/sh\necho {folder.name} >&2\n")
         connection = open_connection(["client"], "job-1", Code.SSH_NOT_STARTED)
         connection.process.wait()

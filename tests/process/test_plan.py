@@ -133,7 +133,6 @@ def test_tasks_run_in_the_active_environment_and_a_failed_import_says_so(
     distrun: Distrun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = tmp_path / "venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
     write_program(python, f'#!/bin/sh\necho of the environment\nexec {sys.executable} "$@"\n')
     monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "venv"))
     (tmp_path / "train.py").write_text("__import__('absent')\n")

@@ -60,7 +60,6 @@ def job(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         {"metadata": metadata, "kind": "Pod", "spec": {}, "status": running},
     ]
     kubectl = distrun.cwd / "bin/kubectl"
-    kubectl.parent.mkdir()
     base, home, answer = manifest.base_of(job), str(distrun.home), json.dumps({"items": items})
     write_program(
         kubectl, KUBECTL.format(python=sys.executable, base=base, home=home, answer=answer)

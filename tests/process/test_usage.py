@@ -86,7 +86,6 @@ def test_the_samples_have_what_the_task_has_printed(distrun: Distrun) -> None:
 def test_gpus_are_sampled_by_nvidia_smi(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in for nvidia-smi: this machine has no GPU."""
     programs = distrun.cwd / "bin"
-    programs.mkdir()
     write_program(programs / "nvidia-smi", NVIDIA_SMI.format(folder=distrun.cwd))
     script = (
         "import os, time\n"

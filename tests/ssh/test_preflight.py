@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.command import Distrun
+from harness.command import Distrun, write_program
 from harness.host_fixtures import Ssh
 from harness.network import Host
 from harness.processes import captured
@@ -44,13 +44,6 @@ HANGING = """\
 echo "$PPID" >> {marks}
 exec sleep 1000
 """
-
-
-def program(path: Path, text: str) -> Path:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
-    return path
 
 
 def site(tmp_path: Path, version: str) -> str:
@@ -92,10 +85,11 @@ def test_firewalls_are_named_with_hosts_and_ports_first(ssh: Ssh, distrun: Distr
 
 def test_all_that_is_wrong_is_said_at_once(ssh: Ssh, distrun: Distrun) -> None:
     h1, h2, h3, h4, h5 = ssh.hosts(5)
-    script = program(distrun.cwd / "program" / "train.py", "print('I RAN')\n")
-    old = program(distrun.cwd / "python3.8", OLD.format(python=sys.executable))
+    script = write_program(distrun.cwd / "program" / "train.py", "print('I RAN')\n")
+    old = write_program(distrun.cwd / "python3.8", OLD.format(python=sys.executable))
     site_of = [site(distrun.cwd, version) for version in ("2.21.0", "2.15.1")]
-    clock = program(distrun.cwd / "bin" / "python3", WRONG_CLOCK.format(python=sys.executable))
+    text = WRONG_CLOCK.format(python=sys.executable)
+    clock = write_program(distrun.cwd / "bin" / "python3", text)
     h4.change(sshd=f"SetEnv PATH={clock.parent}:/usr/bin:/bin\n")
     proxied = {"grpc_proxy": "http://proxy:3128", "no_grpc_proxy": "localhost"}
     on = [
@@ -107,7 +101,7 @@ def test_all_that_is_wrong_is_said_at_once(ssh: Ssh, distrun: Distrun) -> None:
     ]
     keys = {"script": str(script), "sync": "off", "python": "python3", "workdir": "/"}
     spec = ssh.spec("", [h1, h2, h3, h4, h5], hosts=on, program=keys)
-    other = program(distrun.cwd / "other.py", "print('I AM OLD')\n")
+    other = write_program(distrun.cwd / "other.py", "print('I AM OLD')\n")
     empty = distrun.cwd / "empty"
     empty.mkdir()
     h2.cover(script, other)
@@ -166,8 +160,8 @@ def test_a_spare_out_of_reach_is_left_out_of_a_plan(ssh: Ssh, distrun: Distrun) 
 def test_a_signal_ends_a_preflight_though_hosts_hang(ssh: Ssh, distrun: Distrun) -> None:
     three = ssh.hosts(3)
     marks = distrun.cwd / "marks"
-    python = program(distrun.cwd / "hanging", HANGING.format(marks=marks))
-    script = program(distrun.cwd / "train.py", "")
+    python = write_program(distrun.cwd / "hanging", HANGING.format(marks=marks))
+    script = write_program(distrun.cwd / "train.py", "")
     temporary, shared = distrun.cwd / "temporary", distrun.cwd / "shared"
     for each in (temporary, shared):
         each.mkdir()

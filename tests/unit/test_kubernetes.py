@@ -30,6 +30,7 @@ from distrun.spec.loader import load, load_mapping
 from distrun.spec.model import Spec
 from distrun.supervisor.file_fetch import KeptFetch
 from distrun.words.causes import cause_advice
+from harness.command import write_program
 from harness.values import not_none
 from harness.waiting import wait_until
 
@@ -162,10 +163,7 @@ def test_a_job_has_ended_whose_supervisor_has_no_pod_any_more() -> None:
 
 @pytest.fixture
 def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    program = tmp_path / "bin/kubectl"
-    program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\nexec cat '{tmp_path}/answer'\n")
-    program.chmod(0o755)
+    program = write_program(tmp_path / "bin/kubectl", f"#!/bin/sh\nexec cat '{tmp_path}/answer'\n")
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     return tmp_path / "answer"
 

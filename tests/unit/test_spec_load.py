@@ -367,15 +367,6 @@ def test_the_caret_is_below_the_place_also_behind_wide_characters(folder: Path) 
 # The interpreter ----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    monkeypatch.chdir(tmp_path)
-    for name in ("venv/bin/python", "conda/bin/python", "path/python3", "opt/python3.9"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        write_program(tmp_path / name, "#!/bin/sh\n")
-    return {"PATH": str(tmp_path / "path")}
-
-
 @pytest.mark.parametrize(
     ("active", "first_line", "expected"),
     [
@@ -394,8 +385,16 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     ],
 )
 def test_it_is_as_by_hand(
-    active: dict[str, str], first_line: str, expected: str, environ: dict[str, str], tmp_path: Path
+    active: dict[str, str],
+    first_line: str,
+    expected: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("venv/bin/python", "conda/bin/python", "path/python3", "opt/python3.9"):
+        write_program(tmp_path / name, "#!/bin/sh\n")
+    environ = {"PATH": str(tmp_path / "path")}
     script = write_program(tmp_path / "train.py", f"{first_line.format(tmp_path)}\nprint(1)\n")
     relative = environ | active
     environ |= {name: value and str(tmp_path / value) for name, value in active.items()}

@@ -99,7 +99,6 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A pipe that lets nvidia-smi answer."""
     path, program = tmp_path / "gate", tmp_path / "programs" / "nvidia-smi"
     os.mkfifo(path)
-    program.parent.mkdir()
     write_program(program, NVIDIA_SMI.format(gate=path))
     monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
     return path
