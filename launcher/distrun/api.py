@@ -352,14 +352,15 @@ class Job:
             since: only what was written in the last so many seconds.
 
         Raises:
-            UsageError: the job has no such task, or a number is negative.
+            UsageError: the job has no such task, or a number is negative or, of lines, not whole.
         """
         from distrun.codec import JSON_VERSION
         from distrun.job import chosen_logs
         from distrun.job.control import SupervisorWatch
         from distrun.logs import View, merged
 
-        _number("lines", lines)
+        most = _number("lines", lines)
+        _require(most is None or most.is_integer(), "lines", lines)
         _number("since", since)
         folder = self._existing()
         after = None if since is None else time.time() - since

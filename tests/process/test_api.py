@@ -234,6 +234,7 @@ def test_errors(distrun: Distrun, tmp_path: Path) -> None:
         lambda: job.wait(timeout=math.nan),
         lambda: list(job.logs(lines=-1)),
         lambda: list(job.logs(since=math.nan)),
+        lambda: list(job.logs(lines=1.5)),  # type: ignore[arg-type]
         lambda: package.load(distrun.write_spec("true"), args="--steps=3"),
         lambda: package.load(distrun.write_spec("true"), overrides="x=1"),
         lambda: package.load(""),

@@ -59,7 +59,7 @@ def line_count(block: bytes) -> int:
 
 def _last_selected(block: bytes, formatter: Formatter, count: int) -> int:
     end = len(block)
-    while count:
+    while count > 0:
         start = block.rfind(b"\n", 0, end - 1) + 1
         count -= bool(formatter.select(block[start:end]))
         end = start
