@@ -586,18 +586,21 @@ def report(**values: float) -> None:
     """Report the progress of this task: `distrun.report(step=120, steps=500, loss=0.12)`.
 
     `status`, the launch and the report show it, and `stall` counts it as a sign of life. The names
-    are those of docs/progress.md, in lower case; others are metrics. It costs microseconds, never
-    blocks and never fails, and does nothing where distrun has not started the program.
+    are those of docs/progress.md, in lower case; others are metrics, with `_` for spaces and `=`.
+    It costs microseconds, never blocks and never fails, and does nothing where distrun has not
+    started the program.
 
     Raises:
         UsageError: a value is not a number.
     """
     try:
-        numbers = {name.upper(): float(value) for name, value in values.items()}
+        found = [
+            f"{'_'.join(name.upper().replace('=', ' ').split())}={float(value):.9g}"
+            for name, value in values.items()
+        ]
     except (TypeError, ValueError, OverflowError) as error:
         raise UsageError(f"what is reported must be numbers ({error})") from None
     address = os.environ.get("DISTRUN_NOTIFY")
-    found = [f"{name}={number:.9g}" for name, number in numbers.items() if math.isfinite(number)]
     if not address or not found:
         return
     kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK

@@ -5,6 +5,7 @@ import math
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -233,8 +234,8 @@ def test_errors(distrun: Distrun, tmp_path: Path) -> None:
     wrong: list[Callable[[], object]] = [
         lambda: job.wait(timeout=math.nan),
         lambda: list(job.logs(lines=-1)),
-        lambda: list(job.logs(since=math.nan)),
         lambda: list(job.logs(lines=1.5)),  # type: ignore[arg-type]
+        lambda: list(job.logs(since=math.nan)),
         lambda: package.load(distrun.write_spec("true"), args="--steps=3"),
         lambda: package.load(distrun.write_spec("true"), overrides="x=1"),
         lambda: package.load(""),
@@ -302,6 +303,14 @@ def test_a_failed_job(distrun: Distrun, tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "pandas.py").write_text("raise ValueError('numpy.dtype size changed')\n")
     monkeypatch.delitem(sys.modules, "pandas")
     assert job.metrics()[-1] == last
+
+
+def test_a_report_of_what_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        notify.bind("")  # an abstract name
+        monkeypatch.setenv("DISTRUN_NOTIFY", f"@{notify.getsockname()[1:].decode()}")
+        package.report(step=2, loss=math.nan, **{"val loss": 9, "a=b": -math.inf})
+        assert notify.recv(999) == b"STEP=2 LOSS=nan VAL_LOSS=9 A_B=-inf"
 
 
 WARNED = "train.py:2:1: the program sets or removes TF_CONFIG"
