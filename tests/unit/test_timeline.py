@@ -158,6 +158,16 @@ def test_of_two_tasks_the_usual_value_is_the_others() -> None:
     assert (found.task, found.value, found.usual) == (NAMES[1], 40.0, 100.0)
 
 
+def test_the_slowest_is_the_one_that_has_done_least_in_all_epochs() -> None:
+    first, second = {"STEP": "95", "EPOCH": "1"}, {"STEP": "8", "EPOCH": "2"}
+    for total, found in (({"STEPS": "100"}, [(B, 95, 108)]), ({}, [])):
+        tasks = [
+            replace(task(name), reported={**reported, **total})
+            for name, reported in ((A, second), (B, first))
+        ]
+        assert [(each.task, each.value, each.usual) for each in outliers(tasks, [], [])] == found
+
+
 def test_the_task_that_stood_elsewhere_is_odd() -> None:
     places = (
         Place(tasks=(B,), place="load, data.py:12"),

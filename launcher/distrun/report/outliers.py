@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from distrun.frozen import Frozen
 from distrun.job import events
 from distrun.job.stacks import odd_one
+from distrun.job.steps import STEP, is_of_epoch, steps_done
 from distrun.job.timing import BESIDE_OTHERS, Activity, Span
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class Measure(Enum):
     """
 
     START = ("start", 0.3, 1.0)
-    STEPS = ("steps", 0.02, 2.0)
+    STEPS = ("steps", 0.05, 5.0)  # as Job.behind: reports of running tasks are not of one moment
     LOAD = ("load", 0.5, 20.0)
     MEMORY = ("memory", 0.5, 100e6)
     READ = ("read", 1.0, 100e6)
@@ -69,7 +70,7 @@ def outliers(
     for group in by_role.values():
         values: dict[Measure, Mapping[str, float | None]] = {
             Measure.START: _starts(spans, {task.name for task in group}),
-            Measure.STEPS: {task.name: _step(task) for task in group},
+            Measure.STEPS: _steps(group),
             Measure.LOAD: _loads(group, spans),
             Measure.MEMORY: {task.name: task.used.peak_memory_bytes for task in group},
             Measure.READ: {task.name: task.used.read_bytes for task in group},
@@ -113,9 +114,22 @@ def _starts(spans: Sequence[Span], tasks: set[str]) -> dict[str, float]:
     return starts
 
 
-def _step(task: TaskState) -> float | None:
-    step = task.reported.get("STEP", "")
-    return float(step) if step.isascii() and step.isdigit() and len(step) < 16 else None
+def _steps(group: Sequence[TaskState]) -> dict[str, float]:
+    """Return the steps done of those that report them; empty if they cannot be compared."""
+    counts = {
+        task.name: {
+            key: float(text)
+            for key, text in task.reported.items()
+            if text.isascii() and text.isdigit() and len(text) < 16
+        }
+        for task in group
+    }
+    known = {task: values for task, values in counts.items() if STEP in values}
+    ordered = sorted(known.values(), key=lambda each: (each.get("EPOCH", 0.0), each[STEP]))
+    of_epoch = is_of_epoch(ordered)
+    if of_epoch and not all("STEPS" in each for each in ordered):
+        return {}
+    return {task: steps_done(each, of_epoch=of_epoch) for task, each in known.items()}
 
 
 def _loads(group: Sequence[TaskState], spans: Sequence[Span]) -> dict[str, float]:

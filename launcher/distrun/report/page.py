@@ -90,8 +90,11 @@ class Report:
         self.all_tasks = self._all_tasks()
         until = self.job.state.ended_at or self._last_known()
         self.spans = self.job.spans(until)
-        # With what their present attempts have used, too.
-        tasks_now = [replace(task.state, used=task.used) for task in self.job.tasks]
+        # With what their present attempts have used and reported, too.
+        tasks_now = [
+            replace(task.state, used=task.used, reported=dict(task.progress))
+            for task in self.job.tasks
+        ]
         self.outliers = outliers(tasks_now, self.spans, self.history)
         self.axis = self._time_axis(until)
         self.tasks = [each for each in self.all_tasks if each in tasks] or self._most_important()
