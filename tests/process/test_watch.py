@@ -66,9 +66,10 @@ def test_tasks_log_and_stacks_of_the_chosen_one(distrun: Distrun, terminal: Open
 
 
 def test_stop_asks_first(distrun: Distrun, terminal: OpenTerminal) -> None:
-    job = distrun.detached("echo begun $DISTRUN_TASK; exec sleep 600")
+    script = "echo begun $DISTRUN_TASK; [ $DISTRUN_ATTEMPT = 0 ] && exit 3; exec sleep 600"
+    job = distrun.detached(script, restart={"max": 1, "backoff": "10ms"})
     window = terminal("watch", columns=80)
-    window.shows("begun worker:0")
+    window.shows("begun worker:0", "  earlier  ", f"distrun logs {job} -t worker:")
     window.type("k")
     window.shows(QUESTION)
     window.type("n")

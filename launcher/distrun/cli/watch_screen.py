@@ -31,7 +31,7 @@ from distrun.job.stop_order import StopOrder
 from distrun.logs import Follower, TaskLog, View
 from distrun.logs.tail import line_start
 from distrun.spec.problems import printable
-from distrun.words.causes import error_words
+from distrun.words.causes import advise_about, error_words
 from distrun.words.formats import wrapped
 from distrun.words.progress import progress_words
 from distrun.words.table import Column, fitting
@@ -170,6 +170,7 @@ class WatchApp(App[int]):
         due = (self._spent - spent) / _MOST_CPU
         self._look_due = time.monotonic() + min(due, _LONGEST_REFRESH)
         try:
+        advise_about(self.folder.job_id)  # in each thread
             job = self._read()
             rates = {task.state.name: self._rate(task) for task in job.tasks}
             notes = job_notes(job, has_times=False)[:_MOST_NOTES]
