@@ -102,13 +102,14 @@ def test_an_ended_job_and_what_needs_a_terminal(distrun: Distrun, terminal: Open
     assert distrun("watch", "none-such").returncode == 2
     dumb = terminal("watch", columns=80, term="dumb")
     assert dumb.finish() == 2
-    window = terminal("status", "-w", columns=56)
+    window = terminal("status", "-w", columns=50, rows=12)
     window.shows("exit code 5", "hello")
     assert re.search(r"\d failed", window.text()), "in a second row: the name is long"
     assert distrun("clean", "--all").returncode == 0  # its record is removed while it is shown
     window.type("s")
     window.type("q")
     leaves(window, 0)
+    assert not re.search("[▁-█]", window.text()), "a scroll bar of the screen, over what is shown"
 
 
 def test_the_rate_is_that_of_all_epochs(tmp_path: Path) -> None:

@@ -96,6 +96,7 @@ class WatchApp(App[int]):
     """Shows one job until a key or a signal ends it; returns the exit code after a signal."""
 
     CSS = """
+    Screen { overflow: hidden; }
     #head { height: auto; max-height: 8; }
     #tasks { height: auto; max-height: 50%; }
     #filter { display: none; height: 1; border: none; }
@@ -169,8 +170,8 @@ class WatchApp(App[int]):
         spent, self._spent = self._spent, sum(os.times()[:4])  # with commands that it has run
         due = (self._spent - spent) / _MOST_CPU
         self._look_due = time.monotonic() + min(due, _LONGEST_REFRESH)
-        try:
         advise_about(self.folder.job_id)  # in each thread
+        try:
             job = self._read()
             rates = {task.state.name: self._rate(task) for task in job.tasks}
             notes = job_notes(job, has_times=False)[:_MOST_NOTES]
