@@ -293,6 +293,6 @@ def test_only_those_who_know_the_address_get_it_until_the_end_and_beyond(distrun
     status, text = page.post("stacks")
     assert (status, "has ended" in text) == (503, True)
     shutil.rmtree(distrun.home / "jobs" / job)
-    wait_until(lambda: f"<title>{job}: stopped</title>" not in page.ask()[1], timeout=30)
+    wait_until(lambda: page.ask() == (503, f"the record of job {job} was removed"), timeout=30)
     assert page.process.poll() is None
     assert "Traceback" not in page.end()

@@ -96,6 +96,8 @@ def command(
 
 def _serve(folder: JobFolder, tasks: tuple[str, ...], port: int, *, may_stop: bool) -> int:
     def make(samples: HistoryReader, refresh: float) -> str:
+        if not folder.path.exists():
+            raise UsageError(f"the record of job {folder.job_id} was removed")
         return make_page(folder, tasks, samples=samples, refresh=refresh, may_stop=may_stop)
 
     live = LivePage(folder, make=make, take_stacks=lambda: _stacks(folder), may_stop=may_stop)
