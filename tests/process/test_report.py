@@ -148,8 +148,9 @@ def test_a_running_task_that_is_behind_is_marked(
 def test_all_jobs_are_compared(distrun: Distrun, terminal: OpenTerminal) -> None:
     """One that ran for a day, one that failed at once, and one that runs and tells nothing."""
     write_long_job(distrun.home / "jobs" / "long-aaaaaa", hosts=1)
-    program = {"command": ["sh", "-c", "exit 3"], "env": {"MY_TOKEN": SECRET}}
-    assert distrun.launch("", program=program, name="failed").returncode == 3
+    program = {"command": ["sh", "-c", "exit 3"], "env": {"MY_TOKEN": SECRET, "source": "b"}}
+    done = distrun.launch("", program=program, name="failed", hosts=["127.0.0.1"])
+    assert done.returncode == 3
     jobs = ["long-aaaaaa", "failed", distrun.detached("exec sleep 600", workers=1)]
     page = distrun.cwd / "page.html"
     done = distrun.checked("compare", *jobs, "--json", "-o", page)
@@ -167,6 +168,9 @@ def test_all_jobs_are_compared(distrun: Distrun, terminal: OpenTerminal) -> None
     assert differences["cluster.worker.count"] == ["", "2", "1"]
     assert "distrun version" not in differences  # the first one does not say
     html = page.read_text()
+    assert differences["program.env.source"] == ["", "b", ""]
+    hosts = {name: each for name, each in differences.items() if name.startswith("hosts")}
+    assert hosts == {"hosts": ["", "127.0.0.1", "localhost"]}
     titles = set(re.findall(r"<figcaption>(.*?)</figcaption>", html))
     assert {"Loss over steps", "Loss over time", "Steps over time"} <= titles
     assert SECRET not in html + done.stdout

@@ -31,11 +31,14 @@ _OF_NO_INTEREST = {
     "source",
     "origin",
     "sync_base",
+    "local",
     "owns_tf_config",
     "is_workdir_chosen",
     "why",
 }
 """Fields of a spec that follow from others, or differ between any two jobs."""
+_NAMED_BY_USERS = ("cluster.", "hosts.", "env.", "options.")
+"""The ends of the paths of mappings whose keys are not fields."""
 _NAMES = {"program.interpreter.path": "program.python", "program.target": "program.script"}
 
 
@@ -186,7 +189,7 @@ def with_whole_epochs(samples: list[Sample], first: Mapping[str, float]) -> list
 def _flattened(value: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
     for key, each in value.items():
         name = f"{path}{key}"
-        if not path and key in _OF_NO_INTEREST:
+        if key in _OF_NO_INTEREST and not path.endswith(_NAMED_BY_USERS):
             continue
         if key in ("roles", "hosts") and isinstance(each, list):
             named = {str(one.get("role") or one.get("name")): one for one in each if one}
@@ -198,7 +201,8 @@ def _flattened(value: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, 
         elif isinstance(each, list):
             yield name, " ".join(map(str, each))
         else:
-            yield _NAMES.get(name, name), "" if each is None else str(each)
+            is_unset = each is None or (each is False and path.startswith("hosts."))
+            yield _NAMES.get(name, name), "" if is_unset else str(each)
 
 
 def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
@@ -207,7 +211,7 @@ def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
     for groups in zip(*(run.settings for run in runs), strict=True):
         for name in dict.fromkeys(name for group in groups for name in group):
             known = {group.get(name, "") for group in groups if group}
-            if len(known) > 1 and name.rpartition(".")[2] not in _OF_NO_INTEREST:
+            if len(known) > 1:
                 found[name] = [group.get(name, "") for group in groups]
     return found
 
