@@ -63,9 +63,9 @@ def _events(job_id: str, names: list[str]) -> Iterator[events.Event]:
         for after in range(_SAVE_EVERY, int(_LENGTH), _SAVE_EVERY):
             yield events.SavingStarted(at=began + after, task=names[0], attempt=attempt)
             yield events.SavingEnded(at=began + after + 9, task=names[0], attempt=attempt)
-        values = {"STEP": str(round(ended - BEGAN)), "LOSS": "0.1"}
         is_last = attempt == _RESTARTS
-        for name in names:
+        for number, name in enumerate(names):
+            values = {"STEP": str(round(ended - BEGAN)), "LOSS": f"0.{number + 1}"}
             yield events.TaskReported(at=ended, task=name, values=values, step_at=ended - 1)
             code, signal = (0, None) if is_last else (None, 9 if name == names[0] else 15)
             yield events.TaskExited(at=ended, task=name, attempt=attempt, code=code, signal=signal)

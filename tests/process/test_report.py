@@ -147,7 +147,8 @@ def test_a_running_task_that_is_behind_is_marked(
 
 def test_all_jobs_are_compared(distrun: Distrun, terminal: OpenTerminal) -> None:
     """One that ran for a day, one that failed at once, and one that runs and tells nothing."""
-    write_long_job(distrun.home / "jobs" / "long-aaaaaa", hosts=1)
+    folder = write_long_job(distrun.home / "jobs" / "long-aaaaaa", hosts=2)
+    folder.history_of("worker:0").unlink()
     program = {"command": ["sh", "-c", "exit 3"], "env": {"MY_TOKEN": SECRET, "source": "b"}}
     done = distrun.launch("", program=program, name="failed", hosts=["127.0.0.1"])
     assert done.returncode == 3
@@ -164,13 +165,14 @@ def test_all_jobs_are_compared(distrun: Distrun, terminal: OpenTerminal) -> None
     assert (running["metrics"], running["step"]) == ({}, None)
     assert long["first_step_seconds"] == pytest.approx(25, abs=1)
     assert long["steps_per_second"] > 0
+    assert long["metrics"]["LOSS"] == 0.2, "of the task that has more samples"
     differences = {each["name"]: each["values"] for each in found["differences"]}
     assert differences["cluster.worker.count"] == ["", "2", "1"]
     assert "distrun version" not in differences  # the first one does not say
-    html = page.read_text()
     assert differences["program.env.source"] == ["", "b", ""]
     hosts = {name: each for name, each in differences.items() if name.startswith("hosts")}
     assert hosts == {"hosts": ["", "127.0.0.1", "localhost"]}
+    html = page.read_text()
     titles = set(re.findall(r"<figcaption>(.*?)</figcaption>", html))
     assert {"Loss over steps", "Loss over time", "Steps over time"} <= titles
     assert SECRET not in html + done.stdout

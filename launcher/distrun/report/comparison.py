@@ -80,19 +80,26 @@ class Run:
 
     @property
     def _last_reported(self) -> dict[str, float | str]:
-        """What the first task that reports progress has reported last; nan and inf are texts."""
-        samples = self._of_task(STEP) or next(iter(self._samples.values()), [])
-        sampled = samples[-1].progress if samples and not self.job.progress else {}
-        return {**sampled, **progress_json(self.job.progress)}
+        """What the task that reports most has reported last; nan and inf are texts."""
+        task = self._reporting(STEP) or next(iter(self._samples), "")
+        of_tasks = {each.state.name: each.progress for each in self.job.tasks}
+        reported = of_tasks.get(task) or self.job.progress
+        samples = self._samples.get(task)
+        sampled = samples[-1].progress if samples and not reported else {}
+        return {**sampled, **progress_json(reported)}
 
-    def _of_task(self, key: str) -> list[Sample]:
-        """Return the samples of the task that has most with this key; the first of several."""
+    def _reporting(self, key: str) -> str | None:
+        """Return the task that has most samples with this key; the first of several."""
         having = {
             task: sum(key in sample.progress for sample in each)
             for task, each in self._samples.items()
         }
         task = max(having, key=having.__getitem__, default="")
-        return self._samples[task] if having.get(task) else []
+        return task if having.get(task) else None
+
+    def _of_task(self, key: str) -> list[Sample]:
+        """Return the samples of the task that has most with this key."""
+        return self._samples.get(self._reporting(key) or "", [])
 
     @property
     def steps(self) -> list[tuple[Sample, float]]:
