@@ -1,5 +1,6 @@
 """The commands on a detached job. Each command is a process of its own."""
 
+import itertools
 import json
 import os
 import shlex
@@ -7,7 +8,13 @@ import shutil
 import signal
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
+
+from distrun.job import control
+from distrun.job.folder import JobFolder
+from distrun.lifecycle import JobState
 from harness.command import Distrun, Json
 from harness.processes import captured, is_connected, survivors
 from harness.requirements import AS_ROOT, skip
@@ -20,6 +27,24 @@ def test_a_detached_job_may_end_at_once_and_wait_has_a_failure(distrun: Distrun)
     jobs = [distrun.detached(f"exit {code}", workers=1) for code in (0, 7)]
     assert "exit code 7" in distrun.told(7, "wait", "--timeout", "60s", *jobs).splitlines()[-1]
     assert [distrun("wait", job).returncode for job in jobs] == [0, 7]
+
+
+def test_the_timeout_of_wait_is_for_all_jobs_together(
+    distrun: Distrun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [distrun.detached("exit 0", workers=1) for _ in range(2)]
+    clock = SimpleNamespace(monotonic=itertools.count(step=3.0).__next__)
+    waits: list[float] = []
+    waited = control.wait_for_final_state
+
+    def wait(folder: JobFolder, seconds: float) -> JobState:
+        waits.append(seconds)
+        return waited(folder, SOON)
+
+    monkeypatch.setattr("distrun.cli.wait.time", clock)
+    monkeypatch.setattr(control, "wait_for_final_state", wait)
+    distrun.asked("wait", "--timeout", "60s", *jobs)
+    assert waits == [57.0, 54.0]
 
 
 def test_kill_grace_and_signal(distrun: Distrun) -> None:
