@@ -285,6 +285,22 @@ def test_an_undying_nvidia_smi(distrun: Distrun, monkeypatch: pytest.MonkeyPatch
         assert distrun("wait", job, timeout=60).returncode == 0
 
 
+UNENDED = """\
+from distrun.cli.main import main
+from distrun.errors import HostError
+from distrun.job import leftovers
+leftovers.unended_error = lambda *_: HostError("it is not all ended")
+main()
+"""
+
+
+@pytest.mark.parametrize(("code", "exits"), [(0, 69), (3, 3)])
+def test_a_success_that_leaves_processes_is_none(distrun: Distrun, code: int, exits: int) -> None:
+    spec = distrun.write_spec(f"exit {code}")
+    distrun.argv = (sys.executable, "-c", UNENDED)
+    assert "it is not all ended" in distrun.told(exits, "launch", spec)
+
+
 def test_what_a_stop_leaves_is_not_told_as_undying_while_it_has_time(distrun: Distrun) -> None:
     exits = distrun.home / "exits"
     leftover = f"""sh -c 'trap "" TERM; until [ -e "{exits}" ]; do sleep 0.1; done' & """
