@@ -417,7 +417,9 @@ HIDDEN = (
 RAISED = raised("ValueError: batch size 0")
 
 
-def judged(*scenario: str, script: str = "", program: str = "", **logs: str) -> Verdict | None:
+def judged(
+    *scenario: str, script: str = "", program: str = "", text: str = "", **logs: str
+) -> Verdict | None:
     """What speaks against the success of a scenario whose tasks run a shell script."""
     texts = {name: text.encode() for name, text in logs.items()}
     return success_verdict(
@@ -425,6 +427,7 @@ def judged(*scenario: str, script: str = "", program: str = "", **logs: str) -> 
         lambda name: LogTail(texts.get(name.replace(":", ""), b"")),
         {"sh -c": script} if script else {},
         [program] if program else (),
+        read_program=lambda _: text,
     )
 
 
@@ -466,6 +469,36 @@ def test_a_line_that_hides_an_error(script: str, after: str, hider: str, tmp_pat
     option = re.search(r"write `(set -.*?)`", advice)
     is_told = "let the shell script exit with the program's code" in advice
     assert bash(f"{option[1]}\n{failing}", tmp_path) if option else is_told
+
+
+CALL, PRINTS = "import t\nt.main()", "\nexcept OSError:\n    print_exc()"
+TRY = "\ntry:\n    t.main()"
+
+
+@pytest.mark.parametrize(
+    ("script", "text", "line", "after", "hider"),
+    [
+        ("python a.py\npython b.py", CALL, 2, "acc 0.9\n", "2: python b.py"),
+        ("python a.py\ncp x y || true\ndf .", CALL, 2, "disk 9\n", "3: df ."),
+        ("python a.py || true\n./up || true", CALL, 2, "up\n", "1: python a.py || true"),
+        ("python a.py\nls", f"{TRY}{PRINTS}\n    raise", 3, "a.py\n", "2: ls"),
+        ("python a.py\nls", f"{TRY}\nexcept SystemExit:\n    pass", 3, "a.py\n", "2: ls"),
+        ("python a.py\nls", f"{TRY}{PRINTS}", 3, "a.py\n", ""),
+        ("python a.py\nls", "", 2, "a.py\n", ""),
+        ("python a.py\nls", CALL, 2, "step 1\na.py\n", ""),
+        ("set -e\npython a.py\nls", CALL, 2, "a.py\n", ""),
+        ("until python a.py; do\n  sleep 1\ndone", CALL, 2, "trained\n", ""),
+        ("python a.py || python b.py", CALL, 2, "trained\n", ""),
+    ],
+)
+def test_a_shell_script_that_goes_on_after_an_error_is_told(
+    script: str, text: str, line: int, after: str, hider: str
+) -> None:
+    error = f'{HEAD}\n  File "/u/a.py", line {line}, in <module>\n    t.main()\nOSError: none\n'
+    lines = f"begins\n{error}{after}" + "printed by another command\n" * 5
+    verdict = judged("mwm worker", "worker:0 gone 0", script=script, text=text, worker0=lines)
+    said = "" if verdict is None else cause_text(verdict.cause)
+    assert f"hidden at sh -c:{hider}" in said if hider else not said
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,7 @@ class FailureAnalyzer:
         are_python = all(each.endswith(".py") for each in scripts)
         text = "\n".join(text for _, text in self._scripts())
         names = scripts if are_python else ()
-        return success_verdict(state, logs.read, self._shell_texts(), names, text)
+        return success_verdict(state, logs.read, self._shell_texts(), names, text, self._text_of)
 
     def _shell_texts(self) -> dict[str, str]:
         """Return the texts of the shell script that tasks run and of those that it calls, by name.
@@ -256,13 +256,15 @@ class FailureAnalyzer:
 
     def _shell_script(self, word: str) -> dict[str, str]:
         """Return the shell script of this path as its name and text; empty if it is none."""
+        text = self._text_of(word) if word.endswith("sh") else ""
+        return {word.rpartition("/")[2]: text} if text and not text.startswith("\x7fELF") else {}
+
+    def _text_of(self, path: str) -> str:
         with contextlib.suppress(OSError, ValueError):
-            path = os.path.join(self._spec.program.workdir, word)
+            path = os.path.join(self._spec.program.workdir, path)
             with open_regular_file(path, follow_link=True) as file:
-                text = file.read(_MOST_SCRIPT_BYTES).decode("utf-8", "replace")
-            if word.endswith("sh") and not text.startswith("\x7fELF"):
-                return {word.rpartition("/")[2]: text}
-        return {}
+                return file.read(_MOST_SCRIPT_BYTES).decode("utf-8", "replace")
+        return ""
 
     def _analyze(self, failure: Failure, logs: _Logs) -> Verdict:
         from distrun.verdict.analysis import analyze

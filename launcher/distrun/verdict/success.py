@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import itertools
 import re
@@ -37,6 +38,7 @@ _RESTORED = re.compile(
 )
 _FEWEST = 2
 _REPORT_SECONDS = 1.0
+_OF_EXCEPTIONS = (Code.EXCEPTION_HIDDEN, Code.EXCEPTION_ASIDE)
 _EXITS = ("SystemExit", "KeyboardInterrupt")
 _RAN_OUT = re.compile(r"\bran out of data\b")
 _DATA = r"(?:files|images|samples|examples|records|shards)\b"
@@ -86,7 +88,9 @@ _TIMEOUT = re.compile(
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _STOPS_AT_ERROR = re.compile(r"\bset -\w*e|^#!.* -\w*e")
 _SEVERAL = re.compile(r";|&(?!>|\d)")
-_MODULE = re.compile(r'\s+File "(?:[^"]*/)?([^"/]+)", line \d+, in <module>$')
+_MODULE = re.compile(r'\s+File "((?:[^"]*/)?([^"/]+))", line (\d{1,9}), in <module>$')
+_TRIES_AGAIN = re.compile(r"(?m)^\s*(?:if|elif|until|while)\b.*py|\bbreak\b|\|\|(?!\n).*\bpy")
+"""A shell script that does something else, or the same again, where a program has failed."""
 _INNER = re.compile(r"\$\([^)]*\)|`[^`]*`|'[^']*'|\"[^\"]*\"")
 """The parts of a line whose exit code is another's: of substitutions and quoted texts."""
 
@@ -97,6 +101,7 @@ def success_verdict(
     shell_texts: Mapping[str, str],
     scripts: Collection[str] = (),
     text: str = "",
+    read_program: Callable[[str], str] = str,
 ) -> Verdict | None:
     """Return the warning about a job's success; None: there is none.
 
@@ -107,6 +112,7 @@ def success_verdict(
             it calls, by their names; an inner one after the one that calls it.
         scripts: the names of the files of Python that tasks run; none: others, too, may run.
         text: of all these.
+        read_program: returns the text of the file of Python with this path, or ''.
     """
     done = [task for task in state.tasks.values() if task.code == 0 and not task.stopped_by_us]
     logs: dict[str, LogAnalysis] = {}
@@ -127,6 +133,9 @@ def success_verdict(
         *_without_contact(state),
         *_uneven_starts(state, log_of),
     ]
+    hidden = {each.task for each, _ in found if each.code in _OF_EXCEPTIONS}
+    rest = [task for task in done if shell and task.name not in hidden]
+    found += _shell_went_on(rest, read_log, shell, hider, read_program)
     found += _stopped_short(done, read_log, {cause.task for cause, _ in found})
     merged: defaultdict[Cause, list[str]] = defaultdict(list)
     for cause, _ in found:
@@ -195,11 +204,52 @@ def _hidden_exceptions(
             not raised.is_ignored and (ignored or _only_echoes(rest, shell))
         ):
             program = _MODULE.match(log.lines[raised.first + 1])
-            path = ignored or hider(program[1] if program else "")
+            path = ignored or hider(program[2] if program else "")
         else:
             continue
         cause = exception_cause(task, log)._replace(code=code, path=path)
         yield cause, (log.evidence(message.index),)
+
+
+def _shell_went_on(
+    done: list[TaskState],
+    read_log: Callable[[str], LogTail],
+    shell: str,
+    hider: Callable[[str], str],
+    read_program: Callable[[str], str],
+) -> Iterator[Found]:
+    """Find exceptions after which a shell script has run its next commands, which print, too."""
+    for task in done:
+        log = LogAnalysis(read_log(task.name), 1, task.name)  # as if it had failed of it
+        raised = log.raised
+        if raised is None or raised.aside or raised.message.type in _EXITS:
+            continue
+        program, at = _MODULE.match(log.lines[raised.first + 1]), raised.message.index
+        if program is None or program[2] not in shell or _TRIES_AGAIN.search(shell):
+            continue
+        path, text = hider(program[2]), read_program(program[1])
+        if path and log.takes_no_step_after(at) and not _is_caught(text, int(program[3])):
+            cause = exception_cause(task, log)._replace(code=Code.EXCEPTION_HIDDEN, path=path)
+            yield cause, (log.evidence(at),)
+
+
+def _is_caught(text: str, line: int) -> bool:
+    """Whether a program goes on after an exception in a line of its module, as far as is known."""
+    try:
+        nodes = ast.walk(ast.parse(text))
+    except (SyntaxError, ValueError, RecursionError):
+        return True
+    tries = [
+        each for each in nodes if isinstance(each, ast.Try) and any(map(_ends_here, each.handlers))
+    ]
+    parts = [part for each in tries for part in each.body]
+    return not text or any(part.lineno <= line <= (part.end_lineno or 0) for part in parts)
+
+
+def _ends_here(handler: ast.ExceptHandler) -> bool:
+    """Whether what a handler catches is an error, and may end there."""
+    is_exit = handler.type is not None and ast.unparse(handler.type) in _EXITS
+    return not is_exit and not any(isinstance(each, ast.Raise) for each in ast.walk(handler))
 
 
 def _not_run(task: TaskState, log: LogAnalysis, text: str, path: str) -> Iterator[Found]:
@@ -295,7 +345,7 @@ def _is_of_another_script(log: LogAnalysis, scripts: Collection[str]) -> bool:
     if raised is None or raised.linked or not scripts:
         return False
     begins = _MODULE.match(log.lines[raised.first + 1])
-    return begins is not None and begins[1] not in scripts
+    return begins is not None and begins[2] not in scripts
 
 
 def _only_echoes(rest: list[str], text: str) -> bool:
@@ -351,7 +401,8 @@ def _hiding_line(name: str, text: str) -> str:
         each for each in lines
         if hides.search(_INNER.sub("", each[1])) or _TRAP.match(each[1])
     ]  # fmt: skip
-    found = [each for each in found if "py" in each[1] or each[1].startswith("trap")] or found
+    own = [each for each in found if "py" in each[1] or each[1].startswith("trap")]
+    found = own or [each for each in found if "py" not in text or _TRAP.match(each[1])]
     if not found and not _STOPS_AT_ERROR.search(text):  # the last command's code counts
         is_one = sum("py" in line for _, line in lines) == 1
         found = [each for each in lines[-1:]
