@@ -69,6 +69,16 @@ _EPOCH_WORD = _compile(
     r"\bepochs?\b(?:[\s:=#[(]{0,3}(\d{1,9})(?: ?(?:/|of) ?(\d{1,9}))?)?",
     flags=re.ASCII | re.IGNORECASE,
 )
+_OTHER_WORK = _compile(
+    r"(?:(?:down|up|pre)?load|dl\b|fetch|eval|valid|val\b|test|sanity|predict|infer|generat|sampling"
+    r"|map\b|filter|token|(?:running )?tokenizer|prepro|prepar|extract|shuffl|sav|writ|copy|unpack"
+    r"|verif|cach|calibrat|warm|resolv|convert|encod)",
+    flags=re.ASCII | re.IGNORECASE,
+)
+"""How the description of a bar begins that shows no training."""
+_BYTES = _compile(r"(?:[kMGT]i?)?B(?:ytes?)?\Z")
+_DOWNLOADS = "Downloading data from "
+"""Keras's `get_file` prints it before its bar."""
 _EXAMPLES = _compile(r"(?:ex|examples?|im(?:a)?ge?s?|samples?)\Z")
 
 
@@ -77,7 +87,8 @@ class Reading(NamedTuple):
 
     Attributes:
         values: by the keys that a task may report by itself: EPOCH, EPOCHS, STEP, STEPS, LOSS,
-            EXAMPLES_PER_SEC, ETA (seconds), and other metrics by their names in capitals.
+            EXAMPLES_PER_SEC, ETA (seconds), and other metrics by their names in capitals. Empty
+            if it shows other work than training, such as a download.
         is_finished: whether the bar has reached its total.
         end: where the bar ends in the plain text. Other output may follow.
     """
@@ -102,6 +113,8 @@ class PrintedProgress:
         self.is_moving = False
         self._lines: ProgressLines | None = ProgressLines()
         """None once Keras has printed its own: what its callbacks print counts otherwise."""
+        self._downloads = False
+        """Whether the bar that Keras draws next is that of `get_file`."""
         self._is_before_bar = False
         """Whether the cursor is at the beginning of the bar's line: what follows overwrites it."""
 
@@ -120,13 +133,17 @@ class PrintedProgress:
         for at, (text, end) in enumerate(states):
             plain = plain_text(text)
             reading = read_line(plain) if at in may_be_bars else None
+            is_kerass = _KERAS_BAR.match(plain) is not None
+            if not is_kerass and plain.strip():
+                self._downloads = plain.startswith(_DOWNLOADS)
             if reading is not None:
-                has_any = True
-                self._add(reading.values)
-                if _KERAS_BAR.match(plain) is not None:
+                values = {} if is_kerass and self._downloads else reading.values
+                has_any |= bool(values) or self.is_moving
+                self._add(values)
+                if is_kerass and values:
                     self._lines = None
                 is_closed = end == "\n" and not plain[reading.end :].strip()
-                self.is_moving = not (reading.is_finished or is_closed)
+                self.is_moving = bool(values) and not (reading.is_finished or is_closed)
                 self._is_before_bar = end == "\r"
             elif self.is_moving and self._is_overwritten(plain, end):
                 has_any, self.is_moving = True, False
@@ -247,6 +264,8 @@ def _tqdm_reading(line: str, description: str, step: str, steps: str | None, end
     closing = _TEXT_AFTER_SPEED.match(line, end)
     if times is not None and closing is not None:
         end = closing.end()
+    if _OTHER_WORK.match(description) or _BYTES.match(unit):
+        return Reading({}, step == steps, end)
     epoch = _EPOCH_WORD.search(description[-_MOST_CHARACTERS:])
     of_epochs = unit in ("epoch", "epochs") or (epoch is not None and epoch[1] is None)
     keys = (EPOCH, EPOCHS) if of_epochs else (STEP, STEPS)

@@ -71,7 +71,7 @@ KINDS: dict[str, Any] = {
     "own_form": (loop, {"bar_format": "{l_bar}{bar:9}| {n_fmt}/{total_fmt}{postfix}"}, LAST),
     "fractions": (loop, {"unit_scale": 0.01}, {"STEP": 0.25, "STEPS": 0.25}),
     "endless": (endless, {}, {"STEP": COUNT}),
-    "bytes": (endless, {"unit": "B", "unit_scale": True, "unit_divisor": 1024}, {"STEP": COUNT}),
+    "bytes": (endless, {"unit": "B", "unit_scale": True, "unit_divisor": 1024}, {}),
     "examples": (update, {"total": 2000, "unit": "examples"}, {"STEP": 2000, "STEPS": 2000}),
     "by_unit": (update, {"total": 2000, "unit": "epoch"}, {"EPOCH": 2000, "EPOCHS": 2000}),
     "nested": (nested, {"leave": True}, {"EPOCH": 3, "EPOCHS": 3}),
