@@ -228,9 +228,11 @@ def _task_event(job: Job, task: str, verb: str, rest: list[str]) -> list[Any]:
         return job(events.TaskNotStarted, task=task, attempt=attempt, cause=NOT_FOUND)
     if verb == "saves":
         return job(events.SavingStarted, task=task, attempt=attempt)
-    if verb == "reports":
+    if verb in ("reports", "first"):
         values = dict(each.split("=") for each in rest)
-        return job(events.TaskReported, task=task, values=values)
+        number = {"attempt": attempt} if verb == "first" else {}
+        kind = events.FirstStep if number else events.TaskReported
+        return job(kind, task=task, values=values, **number)
     return {"start": job.started, "end": job.ended}[verb](task)
 
 

@@ -697,17 +697,30 @@ def test_a_life_as_long_as_a_timeout_is_told(script: str, lived: float, is_told:
     assert bool(found("mwm worker", f"worker:0 gone 0 after {lived}", script=script)) is is_told
 
 
+QUICK = ("worker:0 first STEP=49", "worker:1 first STEP=9", "worker:0 worker:1 reports STEP=999")
+"""Tasks whose first reports came some steps late."""
+
+
 @pytest.mark.parametrize(
-    ("line", "first"), [("step {}: loss 0.5", 1), ("Epoch {}", 1), ("step {}", 41)]
+    ("line", "first", "each", "more"),
+    [
+        ("step {}: loss 0.5", 1, 1, ()),
+        ("Epoch {}", 1, 1, ()),
+        ("step {}", 41, 1, ()),
+        ("step {}", 1, 1, QUICK),
+        ("step {}", 50, 10, ()),  # it prints only each tenth
+    ],
 )
-def test_replicas_that_resume_at_different_steps_are_told(line: str, first: int) -> None:
+def test_replicas_that_resume_at_different_steps_are_told(
+    line: str, first: int, each: int, more: tuple[str, ...]
+) -> None:
     logs = {}
-    for index, begin in enumerate((41, first)):
+    for index, (begin, distance) in enumerate(((41, 1), (first, each))):
         restored = f"Restored from /ckpt/worker:{index}/ckpt-{begin - 1}"
-        taken = (line.format(step) for step in range(begin, begin + 20))
-        logs[f"worker{index}"] = "".join(f"{each}\n" for each in (restored, *taken))
+        taken = (line.format(step) for step in range(begin, begin + 20, distance))
+        logs[f"worker{index}"] = "\n".join((restored, *taken))
     restarted = ("mwm worker:2 | max=1", "worker:0 exit 1", "again worker:0 worker:1")
-    said = found(*restarted, "worker:0 worker:1 gone 0", **logs)
+    said = found(*restarted, *more, "worker:0 worker:1 gone 0", **logs)
     name = line.partition(" ")[0].lower()
     told = (
         "the tasks began at different steps after the restart, and trained different weights: "

@@ -170,6 +170,8 @@ class LogAnalysis:
         self.lines = [GROUP.sub("", line, count=1) for line in self._raw]
         self._code = code
         skipped = tail.raw.count(b"\n", 0, start) + max(0, len(cut) - _MOST_LINES)
+        self.has_beginning = (tail.is_whole or start > 0) and len(cut) <= _MOST_LINES
+        """Whether the first lines of the attempt are among these."""
         self._first = skipped + 1 if tail.is_whole else None
         self._may_follow_end = functools.cache(lambda index: _may_follow_end(self.lines[index]))
 

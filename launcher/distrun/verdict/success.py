@@ -485,6 +485,14 @@ def _steps_unseen(task: TaskState) -> float:
     return steps / seconds * _REPORT_SECONDS if seconds > 0 else 0.0
 
 
+def _first_steps(log: LogAnalysis) -> tuple[str, int, int] | None:
+    """Return what a log calls a step, the first one, and how far from it the next one is."""
+    found = filter(None, map(_COUNT.match, log.lines if log.has_beginning else ()))
+    steps = [(e["name"].lower(), int(e["count"])) for e in found if e["name"].lower() != "epoch"]
+    is_known = len(steps) > 1 and steps[0] < steps[1]
+    return (*steps[0], steps[1][1] - steps[0][1]) if is_known else None
+
+
 def _uneven_starts(state: JobState, log_of: Callable[[TaskState], LogAnalysis]) -> Iterator[Found]:
     """Find whether tasks that train together began at different steps, after a restart."""
     again = [
@@ -496,9 +504,15 @@ def _uneven_starts(state: JobState, log_of: Callable[[TaskState], LogAnalysis]) 
     again = [task for task in again if _position(began[task.name])]
     if len({tuple(sorted(began[task.name])) for task in again}) != 1 or len(again) < _FEWEST:
         return  # not known, or lines of two forms
+    shown = [each for each in (_first_steps(log_of(task)) for task in again) if each is not None]
+    may_differ = max(_FEWEST_STEPS, *map(_steps_unseen, again))
+    if len(shown) == len(again) and len({name for name, *_ in shown}) == 1:
+        for task, (_, step, _) in zip(again, shown, strict=True):
+            began[task.name] = {**began[task.name], "STEP": str(step)}
+        may_differ = max(distance for *_, distance in shown)
     places = {_place_of(began[task.name]) for task in again}
     (first, one), (last, other) = min(places), max(places)
-    if first == last and other - one <= max(_FEWEST_STEPS, *map(_steps_unseen, again)):
+    if first == last and other - one <= may_differ:
         return
     starts, quoted = [], []
     for task in again[:_MOST_SHOWN]:
