@@ -230,9 +230,9 @@ def _task_event(job: Job, task: str, verb: str, rest: list[str]) -> list[Any]:
         return job(events.SavingStarted, task=task, attempt=attempt)
     if verb in ("reports", "first"):
         values = dict(each.split("=") for each in rest)
-        number = {"attempt": attempt} if verb == "first" else {}
-        kind = events.FirstStep if number else events.TaskReported
-        return job(kind, task=task, values=values, **number)
+        fields = {"attempt": attempt} if verb == "first" else {}
+        kind = events.FirstStep if fields else events.TaskReported
+        return job(kind, task=task, values=values, **fields)
     return {"start": job.started, "end": job.ended}[verb](task)
 
 

@@ -48,13 +48,15 @@ ERROR = re.compile(
 OF_CHILD = re.compile(
     r"BrokenProcessPool|\bEmpty$|exited unexpectedly|terminated abruptly|died (?:unexpectedly|with)"
     r"|unexpectedly terminated|failed to boot"
-    r"|killed by signal|EOFError|BrokenPipeError|ConnectionResetError|exit ?code:? -\d"
+    r"|killed by signal|EOFError|BrokenPipeError|ConnectionResetError|exit ?code:? -?\d"
+    r"|\b(?:process|worker|child|loader)\b.{0,40}\b(?:exited|failed|died|crashed)\b"
 )
 """What a program says if one of its own processes has gone."""
 _OF_PROGRAM = re.compile(
-    r"(?:python|\.py\b|torchrun|accelerate).{0,2000}returned non-zero exit status|ChildFailedError"
+    r"(?:python|\.py\b|\.sh\b|'\./|torchrun|accelerate).{0,2000}returned non-zero exit status"
+    r"|ChildFailedError"
 )
-"""What a program says if one of Python that it runs has failed."""
+"""What a program says if one of Python, or a script, that it runs has failed."""
 _SIGTERM = re.compile(
     r"(?i)\bsigterm\b|\bsignal (?:15|term)\b|\bpreempt(?:ed|ion)\b"
     r"|\bterminat(?:e|ion) (?:signal|request|notice)|\breceived? termination"
@@ -101,6 +103,10 @@ STEPS = re.compile(
     r"|\d/\d+\]? ?\[|\depoch\b|^\s{0,3}\[\d+, +\d+\]|\d\w{0,9} \[\d\d:\d"
 )
 """What a program prints that goes on: more forms than are read as progress."""
+_COUNTED_STEP = re.compile(
+    r"(?i).{0,60}?(?<![a-z])(?:step|epoch|iter(?:ation)?|batch)\b\W{1,9}(\d{1,15})"
+)
+_NUMBER = re.compile(r"[-+]?\d[\d.e+-]*")
 _MOST_TRACEBACKS = 50
 """Only the last ones are analyzed: a log may have thousands, and they are compared in pairs."""
 _MOST_LINES = 5000
@@ -204,8 +210,23 @@ class LogAnalysis:
             inner = self.lines[self._interrupted.start : self.interrupted_at or 0]
             if any(map(_WAITS.search, inner)):
                 return True
+        if not which.aside and self._trains_on_after(which):
+            return False
         is_at_exit = self._code == 1 and later <= _MOST_LINES_AT_EXIT
         return later <= most or (is_at_exit and self.takes_no_step_after(which.exception))
+
+    def _trains_on_after(self, which: Traceback) -> bool:
+        """Whether lines after a traceback show later steps than lines of their form before."""
+        reached: dict[str, int] = {}
+        end, later = self._message_ends[which.exception], 0
+        for index, line in enumerate(self.lines):
+            found = _COUNTED_STEP.match(line)
+            if found is None or which.first <= index < end:
+                continue
+            form, step = _NUMBER.sub("#", line), int(found[1])
+            later += index >= end and step > reached.get(form, step)
+            reached[form] = max(step, reached.get(form, step))
+        return later > 1
 
     def takes_no_step_after(self, index: int) -> bool:
         """Whether no line after this one names a step or an epoch."""
