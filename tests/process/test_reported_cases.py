@@ -91,6 +91,10 @@ CASES = {
         0,
         (r"train\.py:3; its exit code is hidden at own\.sh:2: echo training finished",),
     ),
+    "a shard is missing": run(
+        "raise RuntimeError('ck/m-1.data-00000-of-00001; No such file or directory')",
+        *(1, "could not read a file of ck/m-1, which is incomplete"),
+    ),
     "sigterm, exit 0": run(
         STOPS,
         0,

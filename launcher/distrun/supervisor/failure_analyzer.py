@@ -310,7 +310,9 @@ class FailureAnalyzer:
         if path := file_beside_script(self._spec, cause.text):
             folder = self._spec.program.workdir
             cause = cause._replace(code=Code.FILE_ELSEWHERE, path=path, expected=folder)
-        elif (path := missing_checkpoint(cause.text)) and len(hosts) > 1:
+        elif (path := missing_checkpoint(cause.text)) and len(hosts) == 1 and ".data-" in path:
+            cause = cause._replace(code=Code.FILE_DAMAGED, path=path.partition(".data-")[0])
+        elif path and len(hosts) > 1:
             host, within = failure.tasks[cause.task].host, failure.unshared
             missing = {"path": path, "host": host, "within": within}
             cause = cause._replace(code=Code.CHECKPOINT_NOT_FOUND, **missing)

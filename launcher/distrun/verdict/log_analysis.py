@@ -107,6 +107,11 @@ _COUNTED_STEP = re.compile(
     r"(?i).{0,60}?(?<![a-z])(?:step|epoch|iter(?:ation)?|batch)\b\W{1,9}(\d{1,15})"
 )
 _NUMBER = re.compile(r"[-+]?\d[\d.e+-]*")
+RESTORED = re.compile(
+    r"(?i)\b(?:restor|resum|load|continu|reading)\w*\b.{0,80}?[\s'\"=:(]"
+    r"(?P<path>/\S+|\S*(?:ckpt|checkpoint|/)\S+)"
+)
+"""What a program says before or after it reads a checkpoint."""
 _MOST_TRACEBACKS = 50
 """Only the last ones are analyzed: a log may have thousands, and they are compared in pairs."""
 _MOST_LINES = 5000

@@ -369,6 +369,7 @@ _RESOURCES = (
          any_of=(
              "not an sstable", "too short to be an sstable", "truncated file: eof",
              "file signature not found", "Ran out of input", "ensure the file is an accessible",
+             "Read less bytes than requested",
          )),
     Rule(Kind.PORT_TAKEN, Code.PORT_IN_USE,
          any_of=(

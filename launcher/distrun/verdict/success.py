@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.strategies import Role, Scope
-from distrun.verdict.log_analysis import ERROR, STEPS, LogAnalysis
+from distrun.verdict.log_analysis import ERROR, RESTORED, STEPS, LogAnalysis
 from distrun.verdict.model import Evidence, Kind, Verdict
 from distrun.verdict.task_failures import CRASH_SIGNALS, OF_SIGNAL, child_in, exception_cause
 
@@ -31,10 +31,6 @@ _FEWEST_STEPS, _FEWEST_SECONDS = 5, 1.0
 _COUNT = re.compile(
     r"(?i)[^a-z]{0,40}(?:[a-z]{1,12}[ _])?(?P<name>epoch|step|iter(?:ation)?|batch)"
     r"[\s:=#\[(]{1,4}(?P<count>\d{1,9})\b"
-)
-_RESTORED = re.compile(
-    r"(?i)\b(?:restor|resum|load|continu|reading)\w*\b.{0,80}?[\s'\"=:(]"
-    r"(?P<path>/\S+|\S*(?:ckpt|checkpoint|/)\S+)"
 )
 _FEWEST = 2
 _REPORT_SECONDS = 1.0
@@ -517,7 +513,7 @@ def _uneven_starts(state: JobState, log_of: Callable[[TaskState], LogAnalysis]) 
     starts, quoted = [], []
     for task in again[:_MOST_SHOWN]:
         log = log_of(task)
-        found = next(filter(None, map(_RESTORED.search, log.lines)), None)
+        found = next(filter(None, map(RESTORED.search, log.lines)), None)
         path = "" if found is None else found["path"].rstrip(".,;:'\")")
         place = _place(began[task.name])
         starts.append(Cause(Code.WAS_AT, task=task.name, text=place, path=path))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import Frozen, replace
 from distrun.lifecycle import SIGKILL, SIGTERM, TF_PREEMPTED
-from distrun.verdict.log_analysis import OF_CHILD
+from distrun.verdict.log_analysis import OF_CHILD, RESTORED
 from distrun.verdict.model import Evidence, Kind, Source
 from distrun.verdict.old_names import SUCCESSORS, SUCCESSORS_IN_KERAS
 from distrun.verdict.rules import RULES
@@ -34,10 +34,11 @@ _MISSING = re.compile(
 )
 _CHECKPOINT = re.compile(
     r"'([^']{0,200}(?:ckpt|checkpoint)[^']{0,200})'"
-    r"|(?<![\w\[:])[\w.~/=-]{0,200}(?:ckpt[.-]|checkpoint[./_-]|/checkpoints?\b|/variables/)"
+    r"|(?<![\w\[:])[\w.~/=-]{0,200}(?:ckpt[.-]|checkpoint[./_-]|/checkpoints?\b|/variables/|\.data-\d)"
     r"[\w.~/=-]{0,200}|/[\w.~/=-]{0,200}ckpt\b",
     re.IGNORECASE,
 )
+_OF_CHECKPOINT = re.compile("ckpt|checkpoint|restor|resum", re.IGNORECASE)
 OF_SIGNAL = re.compile(
     r"(?:pid (\d{1,7})\) is killed by signal: |exit codes? of the workers .{0,9}SIG|Signals\.SIG"
     r"|: line \d{1,6}: {1,9}\d{1,7} |exit ?code\W{1,4}-)"
@@ -279,6 +280,11 @@ def _by_rule(task: TaskState, log: LogAnalysis, rule: Rule, index: int, mark: st
     if rule.code is Code.NAME_REPLACED:
         successors = {**SUCCESSORS, **SUCCESSORS_IN_KERAS}
         cause = cause._replace(expected=successors[re.split(r"\W", mark.rstrip("'"))[-1]])
+    if rule.code is Code.FILE_DAMAGED and not _CHECKPOINT.search(text):
+        before = log.lines[: index if log.raised is None else log.raised.first]
+        said = filter(None, map(RESTORED.search, reversed(before)))
+        paths = (each["path"] for each in said if _OF_CHECKPOINT.search(each[0]))
+        cause = cause._replace(path=next(paths, "").rstrip(".,;:'\")"))
     if rule.code is Code.PORT_IN_USE:
         cause = _with_port(cause, task, log)
     return TaskFailure(rule.kind, cause, evidence)

@@ -507,6 +507,7 @@ _NAMED: dict[str, Callable[[Cause], Any]] = {
     "inner_2": lambda c: _inner(c, 1),
     "logs": lambda _: f"distrun logs {_job_in_advice.get()}".rstrip(),
     "move_logs": _move_logs,
+    "of_path": lambda c: _if(c.path, f" of {c.path}"),
     "place": _place,
     "port_on_host": _port,
     "quote": _quote,
@@ -955,7 +956,7 @@ TEXTS: dict[Code, Words] = {
     Code.FILES_EXHAUSTED: "{subject}had too many files open{quote}",
     Code.NAME_REPLACED: "{subject}uses a name that TensorFlow has no more{quote}",
     Code.FILE_LOCKED: "{subject}could not lock a file, which another process has open{quote}",
-    Code.FILE_DAMAGED: """{subject}could not read a file, which is incomplete or of another
+    Code.FILE_DAMAGED: """{subject}could not read a file{of_path}, which is incomplete or of another
         format{quote}""",
     Code.SHELL_NOT_SET_UP: "{subject}ran a command that only an interactive shell has{quote}",
     Code.PROCESSES_EXHAUSTED: "{subject}could create no further process or thread{quote}",
