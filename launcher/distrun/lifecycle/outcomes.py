@@ -128,9 +128,9 @@ def may_recur(state: JobState) -> bool:
 def end_recurring(state: JobState, verdict: Verdict) -> Transition:
     """End the job after a failure that has come again, and would come a third time."""
     members = [each for each in state.tasks.values() if each.is_in_group]
-    if not may_recur(state) or any(map(restarts.made_progress, members)):
-        return state, []
     early = restarts.early_failures(state)
+    if not may_recur(state) or any(restarts.came_further(each, early.reached) for each in members):
+        return state, []
     last = early.last or Cause(Code.TASK_EXITED)
     task = state.tasks.get(last.task)
     status = 128 + last.signal if last.signal else last.status

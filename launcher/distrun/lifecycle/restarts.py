@@ -241,12 +241,12 @@ def _later(*found: EarlyFailures) -> EarlyFailures:
 
 def _with_failure(state: JobState, failed: TaskState, cause: Cause, last: int) -> EarlyFailures:
     """Return the early failures in a row, with this one. `last`: the number of the last restart."""
-    before = early_failures(state)
-    if made_progress(failed):
+    before, reached = early_failures(state), _reached(failed)
+    if lived_long(failed):
         return EarlyFailures(restart=last)
     if is_host_preempted(cause):
         return replace(before, restart=last)
-    return EarlyFailures(before.count + 1, cause, last)
+    return EarlyFailures(before.count + 1 if reached == before.reached else 1, cause, last, reached)
 
 
 def _settle(state: JobState, incident: Incident) -> JobState:
@@ -350,7 +350,25 @@ def made_progress(task: TaskState) -> bool:
     values = task.reported
     has_epoch = "EPOCH" in values and bool(values.keys() - {"EPOCH", "EPOCHS", "ETA", "SAVING"})
     has_moved = values.get("STEP", "0") != "0" or ("STEP" not in values and has_epoch)
-    return has_moved or (task.exit.lived or 0.0) >= LIVED_LONG
+    return has_moved or lived_long(task)
+
+
+def lived_long(task: TaskState) -> bool:
+    return (task.exit.lived or 0.0) >= LIVED_LONG
+
+
+def came_further(task: TaskState, place: tuple[float, float]) -> bool:
+    """Whether an attempt lived long or came further than to this epoch and step."""
+    return lived_long(task) or _reached(task) > place
+
+
+def _reached(task: TaskState) -> tuple[float, float]:
+    """Return the last epoch and step that an attempt reported; zeros if it made no progress."""
+    try:
+        epoch, step = (float(task.reported.get(key, 0)) for key in ("EPOCH", "STEP"))
+    except ValueError:
+        epoch, step = 0.0, 0.0
+    return (epoch, step) if made_progress(task) else (0.0, 0.0)
 
 
 def _backoff(job_id: str, policy: RestartSpec, budget: Budget, number: int) -> float:

@@ -292,12 +292,14 @@ class LostAgent(Frozen, kw_only=True):
 
 
 class EarlyFailures(Frozen):
-    """How many attempts in a row were short and reported no step, and how the last one failed."""
+    """How many attempts in a row were short and came no further, and how the last one failed."""
 
     count: int = 0
     last: Cause | None = None
     restart: int = 0
     """The number of the last restart that this takes into account."""
+    reached: tuple[float, float] = (0.0, 0.0)
+    """The last epoch and step that they reported."""
 
 
 class Incident(Frozen, kw_only=True):

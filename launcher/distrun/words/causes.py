@@ -881,8 +881,8 @@ TEXTS: dict[Code, Words] = {
     ),
     Code.RESTART_NOT_APPLICABLE: "restarts follow exits of tasks and stalls only",
     Code.FAILURE_RECURS: lambda c: (
-        f"the same failure at the same place {format_count(c.count, 'time')} in a row, before any "
-        "progress"
+        f"the same failure at the same place {format_count(c.count, 'time')} in a row, without "
+        "coming further"
     ),
     Code.LEADER_FINISHED: "{task} has finished, and the others cannot start again without it",
     Code.NO_ROOM: lambda c: (
