@@ -79,6 +79,13 @@ CASES = {
         "get_ipython().system('pip install -q x')\nprint('hi')\n",
         *(65, "is for IPython, not for Python", "line 1: get_ipython", "sed -i -E"),
     ),
+    "Git LFS": run(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n",
+        *(65, "is a pointer of Git LFS, not the script itself", "git lfs pull --include train.py"),
+    ),
+    "a page": run(
+        "<!DOCTYPE html>\n<html></html>\n", 65, "is a page in HTML", "curl -L -o train.py"
+    ),
     "a script that another one calls hides": Case(
         {
             "train.py": IN_ONE + "  time.sleep(0.2); raise ValueError('batch size 0')",

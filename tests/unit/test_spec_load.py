@@ -142,6 +142,8 @@ BY_PYTHON = "command: [python3, -u, a b.py, --lr, 1]"
     [
         ("script: a b.py", b"import os\n!pip install x\n", "line 2: !pip install x"),
         ("script: a b.py", b"if 1:\n  %matplotlib inline\n", "line 2: %matplotlib inline"),
+        ("script: a b.py", b"import os\nfiles = !ls data\n", "line 2: files = !ls data"),
+        ("script: a b.py", b"import os\nos.path?\n?os\n", "line 2: os.path?"),
         (BY_PYTHON, b"x = 1\nget_ipython().system('ls')\n", "line 2: get_ipython().system('ls')"),
         (BY_PYTHON, "print('hi')\n".encode("utf-16"), "in UTF-16"),
         ("command: [bash, -e, a b.py]", b"x=1\r\n", "carriage return"),

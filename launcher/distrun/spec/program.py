@@ -36,7 +36,12 @@ _RUNNER = re.compile(r"(python[\d.]*)|(?:ba|da|k|z)?sh")
 """What reads a script: Python, or a shell."""
 _OF_NO_FILE = re.compile(r"-[a-zA-Z]*[cm]")
 """The options of both after which there is no script."""
-_IPYTHON = re.compile(rb"^[ \t]*[%!]|^get_ipython\(", re.MULTILINE)
+_IPYTHON = re.compile(
+    rb"^[ \t]*(?:[%!]|\w+ *= *[%!]\w|[?]{0,2}[\w.]+[?]{1,2}[ \t\r]*$)|^get_ipython\(", re.MULTILINE
+)
+_AS_COMMENTS = (
+    r"sed -i -E 's/^([ \t]*)([%!?]|get_ipython|\w+ *= *[%!]|[A-Za-z0-9_.]+[?]+\s*$)/\1pass  # \2/'"
+)
 
 
 def _kind(section: Section) -> ProgramKind:
@@ -238,14 +243,21 @@ def _unfit_script(path: str, name: str, *, is_for_python: bool) -> tuple[str, st
         return f" is in UTF-16, which Python does not read: {quoted_path(path)}", convert
     line = _ipython_line(text) if is_for_python else None
     if line is not None:
-        comment = r"sed -i -E 's/^([ \t]*)([%!]|get_ipython)/\1pass  # \2/'"
-        convert = f"make comments of such lines: {comment} {shlex.quote(name)}"
+        convert = f"make comments of such lines: {_AS_COMMENTS} {shlex.quote(name)}"
         place = quoted_path(path)
         return f" is for IPython, not for Python: {place}, line {line[0]}: {line[1]}", convert
     # Python runs some notebooks of Jupyter, and they do nothing.
     if re.match(rb"\s*\{\s*\"(cells|metadata|nbformat)\"", text):
         convert = f"convert it: jupyter nbconvert --to script {shlex.quote(name)}"
         return f" is a notebook, not a script: {quoted_path(path)}", convert
+    if text.startswith(b"version https://git-lfs.github.com/"):
+        get = f"get it: git lfs pull --include {shlex.quote(os.path.basename(name))}"
+        return f" is a pointer of Git LFS, not the script itself: {quoted_path(path)}", get
+    if re.match(rb"\s*<(?:!doctype )?html\b", text, re.IGNORECASE):
+        get = (
+            f"get the file itself: curl -L -o {shlex.quote(name)} and the address of GitHub's `Raw`"
+        )
+        return f" is a page in HTML, not a script: {quoted_path(path)}", get
     return None
 
 
