@@ -324,6 +324,16 @@ HOSTS = "hosts: [h1, h2]\nrestart: {max: 3}\n"
         ("[--model_dir, ck]", "", "", {}),
         ("[--model_dir, ck]", "hosts: [h1, h2]\n", "", {}),
         ("[--checkpoint-every, 10, --checkpoint-dir]", HOSTS, "", {}),
+        ("[--ckpt=./out]", HOSTS, "[./out]", {"shared": "[out]"}),
+        ("[--ckpt, out]", HOSTS, "[out]", {"shared": "[out]"}),
+        ("[--ckpt_path=ck/last.keras]", HOSTS, "[ck]", {"shared": "[ck]"}),
+        ("[--checkpoint-path, ck]", HOSTS, "[ck]", {"shared": "[ck]"}),
+        ("[--resume_from, ck/last]", HOSTS, "[ck/last]", {"shared": "[ck/last]"}),
+        ("[--restore=ck]", HOSTS, "[ck]", {"shared": "[ck]"}),
+        (
+            "[--checkpoint_every, 10, --checkpoint, none, --data_dir, d, --init_checkpoint, m]",
+            *(HOSTS, "", {}),
+        ),
     ],
 )
 def test_each_suggestion_about_arguments_works(

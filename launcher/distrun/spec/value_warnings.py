@@ -30,9 +30,19 @@ _OPTION = (
     r"(?:--?|(?:\w+\.){0,4})(?:\w+[_-]){0,4}"
     r"(?:(?:checkpoints?|ckpts?|snapshots?|backup|restore|model|save)[_-]?(?:dir|directory|folder)"
 )
-_CHECKPOINTS = re.compile(rf"{_OPTION}|checkpoints|ckpts)", re.IGNORECASE)
-_CHECKPOINTS_1 = re.compile(rf"{_OPTION}|(?:train|log|job|output)[_-]?dir)", re.IGNORECASE)
+_RESUMED = (
+    r"--?(?:(?:resume[_-]from[_-])?(?:checkpoint|ckpt|restore)(?:[_-](?:path|from))?"
+    r"|resume[_-](?:path|from))"
+)
+_CHECKPOINTS = re.compile(rf"{_OPTION}|checkpoints|ckpts)|{_RESUMED}", re.IGNORECASE)
+_CHECKPOINTS_1 = re.compile(
+    rf"{_OPTION}|(?:train|log|job|output)[_-]?dir)|{_RESUMED}", re.IGNORECASE
+)
 """The options of scripts of TensorFlow 1, too, which save where they write all else."""
+_NO_FOLDER = re.compile(
+    r"-|\w+:/|(?:none|null|true|false|yes|no|on|off|auto|last|latest|best|[\d.]+)?\Z", re.IGNORECASE
+)
+"""What these options may have as a value that is none, or is the same everywhere."""
 _OWN_DISK = re.compile(r"/(?:tmp|var/tmp|dev/shm|run|root|local\w*)(?:/|\Z)")
 """What each host has on a disk of its own, mostly."""
 _ADDRESS = re.compile(r"\bDISTRUN_ADDRESS\b")
@@ -57,7 +67,9 @@ def checkpoint_folders(spec: Spec) -> dict[str, tuple[str, str]]:
         for word, following in zip(args, (*args[1:], ""), strict=False):
             option, is_whole, value = word.partition("=")
             folder = value if is_whole else following if word.startswith("-") else ""
-            if form.fullmatch(option) and not re.match(r"-|\w+:/|\Z", folder):
+            if form.fullmatch(option) and not _NO_FOLDER.match(folder):
+                is_file = os.path.splitext(folder)[1] != ""
+                folder = os.path.dirname(folder) or "." if is_file else folder
                 found.setdefault(folder, (key, option))
     return found
 
