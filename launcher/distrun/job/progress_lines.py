@@ -24,7 +24,8 @@ _MOST_CHARACTERS = 512
 _MOST_FORMS = 32
 _NUMBER = r"[-+]?\d{1,20}(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?"
 _ANY_NUMBER = re.compile(rf"{_NUMBER}|\b(?:nan|inf)\b", _FLAGS)
-_WHOLE = r"(?:\d{1,3}(?:,\d{3}){1,4}(?!,?\d)|\d{1,15})"
+_WHOLE = r"(?:\d{1,3}(?:,\d{3}){1,4}(?!,?\d)|\d{1,15}(?!\d|[km]\b|e[-+]?\d))"
+"""No number with a letter after it: `12k`, `1e3`."""
 _TOTAL = rf"(?:\s?(?:/|\bof\b)\s{{0,8}}(?P<total>{_WHOLE}))?"
 _WRAPPED = r"(?:(?:tf\.)?tensor\(|np\.\w{1,8}\(|\[)?"
 _BETWEEN = rf"['\"]?(?:\(train\))?[\s:=#\[(|]{{0,8}}['\"]?{_WRAPPED}"
@@ -36,10 +37,16 @@ _RATES = {"LR", "LEARNING_RATE"}
 """A table of learning rates has epochs and steps, too."""
 _STEP = re.compile(
     r"(?<![a-z/])(?<!per[_ ])(?:global[_ ])?"
-    r"(?:step|iters?|iteration|batch|round|updates?)(?:s(?=:))?"
+    r"(?:step|iters?|(?<![a-z] )it(?=\s{1,3}\d)|iteration|batch|round|updates?)(?:s(?=:))?"
     rf"{_BETWEEN}(?P<count>{_WHOLE})(?:\.0{{1,9}})?(?!\.?\d){_TOTAL}",
     _FLAGS,
 )
+_COUNT_FIRST = re.compile(
+    rf"\b(?:after|trained)\s{{1,3}}(?P<count>{_WHOLE})(?P<total>)\s{{1,3}}"
+    r"(?:training\s{1,3})?(?:step|iteration|batch|update)",
+    _FLAGS,
+)
+"""`After 1000 steps, the loss is 0.1`, and `trained 120 batches, loss 0.3`."""
 _FRACTION = re.compile(r"epoch['\"]?[\s:=]{1,3}['\"]?\d{1,9}(\.\d{1,9})", _FLAGS)
 _COUNTS = re.compile(
     r"(?:\[|\|)\s{0,8}(?P<count>\d{1,15})\s?/\s{0,8}(?P<total>\d{1,15})"
@@ -67,11 +74,12 @@ _NUMBERED = re.compile(
 """A first number that XGBoost, LightGBM, CatBoost, tf_cnn_benchmarks or darknet writes without a
 name, or that a loss and another value follow: `12 [D loss: 0.6, acc.: 50%]`."""
 _FRACTION_FIRST = re.compile(
-    r"(?:.{0,80}\] )?\s{0,8}(?P<count>\d{1,9})\s?/\s?(?P<total>\d{1,9})[\s:|,-]{1,4}"
+    r"(?:.{0,80}\] )?(?:processed|(?:training )?progress:?(?: \d{1,3}(?:\.\d{1,4})?%)?)?"
+    r"\s{0,8}\(?(?P<count>\d{1,9})\s?/\s?(?P<total>\d{1,9})\)?[\s:|,-]{1,4}"
     r"(?:(?P<epoch>epochs?\b)|(?=[a-z]{0,12}[_ ]?loss\b))",
     _FLAGS,
 )
-"""`1/10 epochs, loss 0.3`, and `100/1000 loss: 0.5`."""
+"""`1/10 epochs, loss 0.3`, `100/1000 loss: 0.5`, and `Progress: 10% (100/1000), loss: 0.5`."""
 _AT_STEP = re.compile(
     rf"(?P<name>loss|cost|accuracy|error)\b.{{0,40}}?\b(?:at|for|after) "
     rf"(?:step|epoch|iteration|batch) \d{{1,15}}\s?(?:[:=]|is)\s{{0,6}}"
@@ -84,6 +92,7 @@ _METRIC = re.compile(
     r"(?:loss|acc|accuracy|auc|mae|mse|rmse|ppl|perplexity|f1|lr|learning_rate"
     r"|cost|elbo|reward|score|_error|_return)"
     r"(?:@\d|_(?!scale)[a-z]{1,12}\b| (?!scale)[a-z]{1,12}(?=\s?[:=]))?)"
+    r"(?: on (?:[a-z]{1,12} ){1,3}(?=is\b))?"
     rf"['\"]?\s{{0,4}}(?:[:=|]|is\b)?\s{{0,6}}(?:{_WRAPPED}|['\"])"
     rf"(?P<value>{_NUMBER}|nan|inf)(?![\w/:])",
     _FLAGS,
@@ -145,7 +154,10 @@ def read_values(line: str) -> dict[str, str] | None:
     keys = ("EPOCH", "EPOCHS", "STEP", "STEPS")
     values = {k: v for k, v in zip(keys, pair.groups() if pair else (), strict=False) if v}
     taken = -1  # the epoch's place: `Epoch: [3/90][ 10/391]`
-    for key, forms in (("EPOCH", (_EPOCH,)), ("STEP", () if of_test else (_STEP, _COUNTS))):
+    for key, forms in (
+        ("EPOCH", (_EPOCH,)),
+        ("STEP", () if of_test else (_STEP, _COUNTS, _COUNT_FIRST)),
+    ):
         matches = (match for form in forms for match in form.finditer(line))
         count = next((match for match in matches if match.start("count") != taken), None)
         if count is not None and key not in values:

@@ -30,7 +30,7 @@ _FAR_BEHIND = 0.1
 _FEWEST_STEPS, _FEWEST_SECONDS = 5, 1.0
 _COUNT = re.compile(
     r"(?i)[^a-z]{0,40}(?:[a-z]{1,12}[ _])?(?P<name>epoch|step|iter(?:ation)?|batch)"
-    r"[\s:=#\[(]{1,4}(?P<count>\d{1,9})\b"
+    r"[\s:=#\[(]{1,4}(?P<count>\d{1,9})\b(?!\.\d{1,9}e)"
 )
 _FEWEST = 2
 _REPORT_SECONDS = 1.0
