@@ -11,7 +11,7 @@ from distrun.words.causes import cause_text
 
 LIMITS = """\
 Limit                     Soft Limit           Hard Limit           Units     
-Max cpu time              unlimited            unlimited            seconds   
+Max cpu time              9                    9                    seconds   
 Max address space         unlimited            unlimited            bytes     
 Max processes             {}                  9000                 processes 
 Max open files            64                   4096                 files     
@@ -107,6 +107,12 @@ def test_each_limit_is_read_where_the_log_speaks_of_it(host: Host) -> None:
     host.of_group("a/b", memory_max="max")
     assert host.limits(b"MemoryError") == {"memory.max": 1000, "MemTotal": 8000 << 10}
     assert host.limits(b"", 9) == {"memory.max": 1000, "MemTotal": 8000 << 10}
+    ticks = 9 * os.sysconf("SC_CLK_TCK")
+    (host.proc / "7" / "stat").write_text(f"7 (a b) Z {'1 ' * 10}{ticks - 5} 5 0")
+    assert host.limits(b"", 9)["RLIMIT_CPU"] == 9
+    assert [*host.limits(b"OSError: [Errno 28] No space left on device: '/dev/shm/a'")] == [
+        "/dev/shm"
+    ]
 
 
 @OF_NEWER_CGROUPS

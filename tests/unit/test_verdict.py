@@ -455,6 +455,7 @@ def bash(script: str, folder: Path) -> int:
         ("set -euo pipefail\npython own.py || true", "", "2: python own.py || true"),
         ("python own.py\npython -c '1'", "", "2: python -c '1'"),
         ("trap 'exit 0' EXIT\npython own.py", "", "1: trap 'exit 0' EXIT"),
+        ("trap 'exit 0' ERR\npython own.py", "", "1: trap 'exit 0' ERR"),
     ],
 )
 def test_a_line_that_hides_an_error(script: str, after: str, hider: str, tmp_path: Path) -> None:
@@ -481,6 +482,7 @@ TRY = "\ntry:\n    t.main()"
         ("python a.py\npython b.py", CALL, 2, "acc 0.9\n", "2: python b.py"),
         ("python a.py\ncp x y || true\ndf .", CALL, 2, "disk 9\n", "3: df ."),
         ("python a.py || true\n./up || true", CALL, 2, "up\n", "1: python a.py || true"),
+        ("python -m u.a\nls", "", 2, "a.py\n", "2: ls"),
         ("python a.py\nls", f"{TRY}{PRINTS}\n    raise", 3, "a.py\n", "2: ls"),
         ("python a.py\nls", f"{TRY}\nexcept SystemExit:\n    pass", 3, "a.py\n", "2: ls"),
         ("python a.py\nls", f"{TRY}{PRINTS}", 3, "a.py\n", ""),
@@ -494,7 +496,9 @@ TRY = "\ntry:\n    t.main()"
 def test_a_shell_script_that_goes_on_after_an_error_is_told(
     script: str, text: str, line: int, after: str, hider: str
 ) -> None:
-    error = f'{HEAD}\n  File "/u/a.py", line {line}, in <module>\n    t.main()\nOSError: none\n'
+    run_as = f'{HEAD}\n  File "<frozen runpy>", line 198, in _run_module_as_main\n'
+    head = run_as if " -m " in script else f"{HEAD}\n"
+    error = f'{head}  File "/u/a.py", line {line}, in <module>\n    t.main()\nOSError: none\n'
     lines = f"begins\n{error}{after}" + "printed by another command\n" * 5
     verdict = judged("mwm worker", "worker:0 gone 0", script=script, text=text, worker0=lines)
     said = "" if verdict is None else cause_text(verdict.cause)
@@ -672,6 +676,14 @@ def test_who_never_listened_is_told_to_create_the_strategy_of_the_spec(
             job.gone(name, contact="silent")
     (cause,) = not_none(success_verdict(job.state, lambda _: LogTail(b""), {})).cause.within
     assert f"(`tf.distribute.{strategy}Strategy`)" in (cause_advice(cause) or "")
+
+
+def test_a_crash_that_a_program_looks_at_before_its_end_is_not_told() -> None:
+    job = play(["mwm worker", "worker:0 reports STEP=9 STEPS=9"])
+    job.gone("worker:0", child=Cause(Code.CHILD_KILLED, pid=5, signal=11))
+    for text in ("if r.returncode: ...", ""):
+        verdict = success_verdict(job.state, lambda _: LogTail(b""), {}, text=text)
+        assert bool(verdict) is not bool(text)
 
 
 @pytest.mark.parametrize(("tasks", "said"), [("mwm worker:2", "alone"), ("ps chief worker ps", "")])

@@ -99,6 +99,18 @@ def test_lines_of_tensorflows_own_log_are_no_errors_of_the_program() -> None:
     assert evidence[0].text == "ERROR: shard 3 has no rows"
 
 
+def test_a_kill_at_the_limit_of_processor_time_is_of_that_limit() -> None:
+    job = play(["mwm worker"])
+    spent = Cause(Code.RESOURCE_LIMIT, name="RLIMIT_CPU", total=9)
+    job.gone("worker:0", None, 9, found=(spent,))
+    assert verdicts(job)[-1].kind is Kind.LIMIT
+
+
+def test_a_syntax_error_of_a_shell_is_the_evidence() -> None:
+    error = './t.sh: 6: Syntax error: end of file unexpected (expecting "fi")'
+    assert alone(f"{error}\nleaving\n", 2).evidence[0].text == error
+
+
 ASIDES = {
     "ignored": "Exception ignored in: <function Loader.__del__ at 0x7f>\n",
     "at exit": "Error in atexit._run_exitfuncs:\n",

@@ -844,6 +844,8 @@ def _section_hint(name: str) -> str:
     if name in ("gpus", "cpus"):
         host = ", or for a host: hosts: [{name: localhost, gpus: 2}]" if name == "gpus" else ""
         return f"write it for a role: cluster: {{worker: {{count: 2, {name}: 1}}}}{host}"
+    if name == "TF_CONFIG":
+        return "remove it, and write cluster: distrun sets TF_CONFIG for its tasks"
     sections = {
         "cluster": CLUSTER.keys,
         "program": _PROGRAM.keys,

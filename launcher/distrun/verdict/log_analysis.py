@@ -43,6 +43,7 @@ ERROR = re.compile(
     r"^\s*(?:[\w.]+(?:Error|Exception)|ERROR|FATAL|CRITICAL|[Ee]rror|[Ff]atal)\b ?[:(]"
     r"|: (?:fatal )?error: |^Error (?:in|executing|locating|while|instantiating) "
     r"|Could not override '|^In '\S+': Could not find '|MissingMandatoryValue: "  # Hydra's
+    r"|: (?:line )?\d+: [Ss]yntax error\b"
     r"|\bcommand not found$|: not found$|\| (?:ERROR|CRITICAL) +\||\b(?:ERROR|CRITICAL)\b[ :\]-]"
 )
 OF_CHILD = re.compile(

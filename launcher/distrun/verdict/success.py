@@ -32,6 +32,7 @@ _COUNT = re.compile(
     r"(?i)[^a-z]{0,40}(?:[a-z]{1,12}[ _])?(?P<name>epoch|step|iter(?:ation)?|batch)"
     r"[\s:=#\[(]{1,4}(?P<count>\d{1,9})\b(?!\.\d{1,9}e)"
 )
+_TOTALS = {"STEPS", "EPOCHS"}
 _FEWEST = 2
 _REPORT_SECONDS = 1.0
 _OF_EXCEPTIONS = (Code.EXCEPTION_HIDDEN, Code.EXCEPTION_ASIDE)
@@ -69,12 +70,13 @@ _CALLED = re.compile(r"""(?m)^(?!\s*#)(?:.*[\s;&|("'])?([^\s;&|("']+\.sh)(?=[\s;
 """A path that ends in .sh, in a line that is no comment."""
 _KILLS = re.compile(r"\b(?:p?kill|SIGKILL|terminate|timeout)\b")
 _AGAIN = re.compile(r"(?i)\bre-?(?:start|spawn|launch|try|tri|plac|queu|submit)")
+_LOOKS = re.compile(r"\b(?:returncode|exitcode)\b")
 _ECHO = re.compile(
     r"\b(?:echo|printf) (?:-\w+ )?(\"[^\"\n]{0,200}\"|'[^'\n]{0,200}'|[^;&|)\n]{1,200})"
 )
 _EXPANDED = re.compile(r"\$\([^)]*\)|\$\{[^}]*\}|\$[\w?#$!*@]+|`[^`]*`|%\w|\\n")
 _IGNORES = re.compile(r"\|\||^(?:if|while|until|!)\s")
-_TRAP = re.compile(r"trap\b.*\bexit\b.*\bEXIT\b|wait$")
+_TRAP = re.compile(r"trap\b.*\bexit\b.*\b(?:EXIT|ERR)\b|wait$")
 """Commands after which the code of another one is lost; `wait` alone exits 0."""
 _WARNED = re.compile(r"\bWARN(?:ING)?\b|W\d{4} [\d:. ]+\S+\.py:\d+\]")
 _HIDES = re.compile(rf"(?<!>)\||{_IGNORES.pattern}")
@@ -160,7 +162,9 @@ def _crashed_children(
         child, log = task.exit.child, log_of(task)
         printed = log.find_last(OF_SIGNAL)
         cause = Cause(Code.CHILD_CRASHED, task=task.name)
-        if child is not None and (child.signal in CRASH_SIGNALS or child.within):
+        is_done = _TOTALS & task.reported.keys() and not _reached_of_total(task.reported)
+        is_seen = is_done and _LOOKS.search(text)  # by the program, which came to its end
+        if child is not None and (child.within or (child.signal in CRASH_SIGNALS and not is_seen)):
             yield cause._replace(signal=child.signal), ()
         elif printed is not None and log.takes_no_step_after(printed[0]):
             found, line = child_in(printed[1][0]), printed[1].string
@@ -220,11 +224,13 @@ def _shell_went_on(
         raised = log.raised
         if raised is None or raised.aside or raised.message.type in _EXITS:
             continue
-        program, at = _MODULE.match(log.lines[raised.first + 1]), raised.message.index
-        if program is None or program[2] not in shell or _TRIES_AGAIN.search(shell):
+        first, at = log.lines[raised.first + 1], raised.message.index
+        program = _MODULE.match(first)
+        name = program[2] if program else "-m " if "_run_module_as_main" in first else "\0"
+        if name not in shell or _TRIES_AGAIN.search(shell) or not log.takes_no_step_after(at):
             continue
-        path, text = hider(program[2]), read_program(program[1])
-        if path and log.takes_no_step_after(at) and not _is_caught(text, int(program[3])):
+        path = hider(name)
+        if path and not (program and _is_caught(read_program(program[1]), int(program[3]))):
             cause = exception_cause(task, log)._replace(code=Code.EXCEPTION_HIDDEN, path=path)
             yield cause, (log.evidence(at),)
 

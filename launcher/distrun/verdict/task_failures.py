@@ -139,7 +139,8 @@ def _task_failure(task: TaskState, log: LogAnalysis) -> TaskFailure:
         return _out_of_memory(task)
     if number in (*CRASH_SIGNALS, *_BY_ITSELF):
         return _crash(task, log)
-    if number in _BY_LIMIT:
+    spent = number == SIGKILL and any(each.name == "RLIMIT_CPU" for each in task.exit.found)
+    if number in _BY_LIMIT or spent:
         cause = exit_cause(task)._replace(code=Code.LIMIT_HIT, task=task.name)
         return TaskFailure(Kind.LIMIT, cause, (exit_evidence(task),))
     if number == SIGTERM or task.code == TF_PREEMPTED:

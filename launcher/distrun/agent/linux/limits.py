@@ -31,7 +31,7 @@ letters, if they were hit."""
 _OF_HOST = ("kernel.pid_max", "kernel.threads-max")
 """Each thread of a host has an id of its own, also within other containers."""
 _FILES_OF_HOST = rb"too many open files in system|errno 23\b"
-_OF_SIGNALS = {9: b"memory", 24: b"cpu time", 25: b"too large"}
+_OF_SIGNALS = {9: b"memory, cpu time", 24: b"cpu time", 25: b"too large"}
 """SIGKILL, SIGXCPU, SIGXFSZ: the limits that they show without a word in the log."""
 _WORDS = (
     *(b"thread", b"fork", b"unavailable", b"errno", b"error #34", b"alloc", b"memory", b"mmap"),
@@ -42,6 +42,8 @@ _PRIVILEGED = 1 << 24 | 1 << 21
 """CAP_SYS_RESOURCE and CAP_SYS_ADMIN: RLIMIT_NPROC does not bind a process that has one."""
 _MOST_ROOM = 5000
 """One task creates fewer threads. If more were left of a limit, another one was hit."""
+_CPU_SECONDS = 1.1
+"""The kernel raises the soft limit by a second when it sends SIGXCPU, and counts in ticks."""
 _COUNT_SECONDS = 0.03
 """Of this processor; a host may have very many processes."""
 
@@ -79,7 +81,7 @@ def read(
         total = sizes.get("MemTotal", 0)
         used = total - sizes.get("MemAvailable", total)
         found.append(_limit("MemTotal", total << 10, used << 10))
-    if re.search(rb"shared memory", log):
+    if re.search(rb"shared memory|no space left[^\n]{0,200}/dev/shm/", log):
         found.append(_limit("/dev/shm", _size("/dev/shm")))  # noqa: S108 - it is only measured
     return [each for each in found if each.total]
 
@@ -110,6 +112,8 @@ def _of_process(pid: int, log: bytes, proc: str) -> Iterator[Cause]:
         if not name or not _number(soft) or not re.search(sign, log):
             continue
         cause = _limit(name, _number(soft))._replace(expected=hard.decode())
+        if name == "RLIMIT_CPU" and _cpu_seconds(pid, proc) < cause.total - _CPU_SECONDS:
+            continue
         if name == "RLIMIT_NPROC":
             cause = cause._replace(count=_threads_besides(pid, proc))
             if cause.total > cause.count + _MOST_ROOM:
@@ -128,6 +132,11 @@ def _of_host(log: bytes, proc: str) -> Iterator[Cause]:
     if re.search(_FILES_OF_HOST, log):
         count, _, total = [*map(_number, content(proc + "/sys/fs/file-nr").split()), 0, 0, 0][:3]
         yield _limit("fs.file-max", total, count)
+
+
+def _cpu_seconds(pid: int, proc: str) -> float:
+    words = content("{}/{}/stat".format(proc, pid)).rpartition(b")")[2].split()
+    return sum(map(_number, words[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def _threads_besides(pid: int, proc: str) -> int:
