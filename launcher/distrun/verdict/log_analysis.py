@@ -230,8 +230,10 @@ class LogAnalysis:
             if found is None or which.first <= index < end:
                 continue
             form, step = _NUMBER.sub("#", line), int(found[1])
-            later += index >= end and step > reached.get(form, step)
-            reached[form] = max(step, reached.get(form, step))
+            if index >= end:
+                later += step > reached.get(form, step)
+            else:
+                reached[form] = max(step, reached.get(form, step))
         return later > 1
 
     def takes_no_step_after(self, index: int) -> bool:

@@ -99,7 +99,7 @@ def success_verdict(
     shell_texts: Mapping[str, str],
     scripts: Collection[str] = (),
     text: str = "",
-    read_program: Callable[[str], str] = str,
+    read_program: Callable[[str], str] = lambda _: "",
 ) -> Verdict | None:
     """Return the warning about a job's success; None: there is none.
 

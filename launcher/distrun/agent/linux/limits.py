@@ -42,8 +42,8 @@ _PRIVILEGED = 1 << 24 | 1 << 21
 """CAP_SYS_RESOURCE and CAP_SYS_ADMIN: RLIMIT_NPROC does not bind a process that has one."""
 _MOST_ROOM = 5000
 """One task creates fewer threads. If more were left of a limit, another one was hit."""
-_CPU_SECONDS = 1.1
-"""The kernel raises the soft limit by a second when it sends SIGXCPU, and counts in ticks."""
+_SPENT = 0.8
+"""The part of a limit on processor time by which it is spent: the kernel counts in ticks for it."""
 _COUNT_SECONDS = 0.03
 """Of this processor; a host may have very many processes."""
 
@@ -72,7 +72,10 @@ def read(
     refused = max([count - before.get(folder, 0) for folder, count in now.items()], default=0)
     if refused > 0:  # until Linux 6.11, a cgroup counts what those above it refuse
         found += [each._replace(count=refused) for each in _smallest([*now], "pids.max")]
-    found += _of_process(pid, log, proc)
+    for each in _of_process(pid, log, proc):
+        # SIGKILL may have other reasons.
+        if signum != 9 or each.name != "RLIMIT_CPU" or _is_spent(pid, each.total, proc):
+            found.append(each)
     found += _of_host(log, proc)
     if re.search(_MEMORY, log):
         folders = _folders(pid, "memory", proc)
@@ -112,8 +115,6 @@ def _of_process(pid: int, log: bytes, proc: str) -> Iterator[Cause]:
         if not name or not _number(soft) or not re.search(sign, log):
             continue
         cause = _limit(name, _number(soft))._replace(expected=hard.decode())
-        if name == "RLIMIT_CPU" and _cpu_seconds(pid, proc) < cause.total - _CPU_SECONDS:
-            continue
         if name == "RLIMIT_NPROC":
             cause = cause._replace(count=_threads_besides(pid, proc))
             if cause.total > cause.count + _MOST_ROOM:
@@ -134,9 +135,9 @@ def _of_host(log: bytes, proc: str) -> Iterator[Cause]:
         yield _limit("fs.file-max", total, count)
 
 
-def _cpu_seconds(pid: int, proc: str) -> float:
+def _is_spent(pid: int, seconds: int, proc: str) -> bool:
     words = content("{}/{}/stat".format(proc, pid)).rpartition(b")")[2].split()
-    return sum(map(_number, words[11:13])) / os.sysconf("SC_CLK_TCK")
+    return sum(map(_number, words[11:13])) >= _SPENT * seconds * os.sysconf("SC_CLK_TCK")
 
 
 def _threads_besides(pid: int, proc: str) -> int:
