@@ -1,6 +1,7 @@
 """How the agent stops tasks: each process is told once, and Python prints where it stands."""
 
 import fcntl
+import os
 import shutil
 import signal
 import sys
@@ -29,6 +30,15 @@ def test_ignored_sigterm_is_sigkill_after_the_grace_or_a_shorter_one(any_host: H
     assert host.expect(protocol.TaskExited, "worker:1").signal == signal.SIGKILL
     assert time.monotonic() - begun >= 0.5
     host.expect(protocol.TaskEnded, "worker:1")
+
+
+def test_a_suspended_task_handles_the_signal(host: Host) -> None:
+    loop = "trap 'exit 3' TERM; echo it ready $$; while :; do sleep 0.1; done"
+    task = host.run("worker:0", "sh", "-c", loop)
+    pids_of(host, "worker:0", 1)
+    os.kill(task.pid, signal.SIGSTOP)
+    host.stop("worker:0", grace=TIMEOUT / 2)
+    assert host.expect(protocol.TaskExited).code == 3
 
 
 def test_a_stop_that_comes_with_the_start(host: Host) -> None:
