@@ -148,6 +148,11 @@ def test_a_program_that_certainly_fails_is_refused(modules: Path, distrun: Distr
 
 def test_a_program_that_may_go_well_runs(modules: Path, distrun: Distrun) -> None:
     distrun.checked("launch", write_job(modules, UNCERTAIN))
+    finds = "exec('import sys; sys.path.append(\"elsewhere\")')\nimport there\n"
+    distrun.checked("launch", write_job(modules, finds))
+    program = {"script": "/only/in/the/image.py", "sync": "off"}
+    spec = write_job(modules, program=program, hosts=["h1"])
+    assert "warning" not in distrun.checked("validate", "--strict", spec).stderr
 
 
 # What cannot be read -----------------------------------------------------------------------

@@ -12,7 +12,7 @@ from distrun.frozen import replace
 from distrun.lint.program import Program, read_program, shown_path
 from distrun.lint.rules import PROGRAM_RULES, RULES, check, imported_modules
 from distrun.spec.asked_interpreter import Answer, NoAnswerError, ask, environment, short_version
-from distrun.spec.model import BY_RUN
+from distrun.spec.model import BY_RUN, Sync
 from distrun.spec.problems import Mark, Problem
 from distrun.spec.target import Target, find_target
 from distrun.spec.tensorflow_versions import LEGACY_KERAS, VARIABLES, is_keras_2
@@ -37,11 +37,17 @@ def check_program(spec: Spec) -> tuple[Problem, ...]:
     found: dict[Target, list[Problem]] = {}
     for part in _parts(spec):
         target = find_target(part)
-        if target is None or target in found:
+        if target is None or target in found or _is_elsewhere(spec, target):
             continue
         judge = _judge_module if target.is_bundled or target.is_installed else _judge
         found[target] = Mark(shown_path(target.path)).checked(partial(judge, part, target))
     return tuple(problem for problems in found.values() for problem in problems)
+
+
+def _is_elsewhere(spec: Spec, target: Target) -> bool:
+    """Whether a program is only where its tasks run, as in an image."""
+    is_needed_here = spec.local_host is not None or spec.program.sync is not Sync.OFF
+    return not is_needed_here and not os.path.lexists(target.path)
 
 
 def _parts(spec: Spec) -> Iterator[Spec]:

@@ -250,8 +250,11 @@ def imported_modules(program: Program) -> dict[str, Use]:
 _MISSPELT_GUARD = re.compile(r"\s*if __name__ == (['\"])(?!__main__['\"])_*main_*\1")
 _NAMED_AS_PACKAGES = {"keras", "matplotlib", "numpy", "pandas", "tensorflow", "tf_keras"}
 """Modules that pip installs by the same name."""
-_MAKES_MODULES = {"__import__", "importlib", "pip", "subprocess", "system"}
-"""Words of programs that may install a module before they import it."""
+_MAKES_MODULES = {
+    *("__import__", "importlib", "pip", "runpy", "subprocess", "system"),
+    *(f"exec{kind}" for kind in ("", "l", "le", "lp", "lpe", "v", "ve", "vp", "vpe")),
+}
+"""Words of programs that may install a module before they import it, or change where it is."""
 
 
 def missing_module(program: Program, _: Spec) -> Iterator[Problem]:
