@@ -160,8 +160,13 @@ def test_roles_have_the_pods_of_their_own_templates() -> None:
 
 
 def test_yaml_is_read_as_kubectl_reads_it() -> None:
-    text = tfjob({"Worker": replicas(x="y")}).replace("x: y", "<<: {mode: 0644}")
-    assert converted(text)[0]["kubernetes"]["pod"] == {"spec": {"containers": [{"mode": 0o644}]}}
+    """A text that it would read as a number or a boolean has quotes."""
+    texts = ["12e4567", "1e-3", "08", "0o644", "Y", "on"]
+    text = tfjob({"Worker": replicas(x="y")})
+    text = text.replace("x: y", f"<<: {{mode: 0644, once: On, texts: {texts}}}")
+    own = {"texts": texts, "mode": 0o644, "once": True}
+    assert converted(text)[0]["kubernetes"]["pod"] == {"spec": {"containers": [own]}}
+    assert [each for each in texts if f"- '{each}'\n" not in convert(text)] == []
 
 
 def test_parameter_servers_without_a_chief_have_independent_workers_also_on_this_machine() -> None:

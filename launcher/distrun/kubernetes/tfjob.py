@@ -48,7 +48,7 @@ def convert(text: str, entry_point: Sequence[str] = (), shown: str = "TFJOB") ->
         for number, each in enumerate(texts, 1)
     ]
     problems.raise_if_any()
-    objects = [plain(each, merges=True) for each in roots if isinstance(each, Mapping)]
+    objects = [plain(each, is_manifest=True) for each in roots if isinstance(each, Mapping)]
     for each in list(objects):
         if str(each.get("kind")).endswith("List") and isinstance(each.get("items"), list):
             objects.remove(each)

@@ -181,15 +181,28 @@ def _has_form(node: Node, form: Any, path: str, problems: Problems) -> bool:
     return False
 
 
-def plain(node: Node, *, merges: bool = False) -> Any:
-    """Return a value as kubectl reads it: null is none, `0644` is octal, and `<<` may merge."""
+_BOOLEANS = {
+    spelt(word): word in ("y", "yes", "on")
+    for word in ("y", "yes", "on", "n", "no", "off")
+    for spelt in (str.lower, str.capitalize, str.upper)
+}
+"""Those of YAML 1.1, beside true and false."""
+
+
+def plain(node: Node, *, is_manifest: bool = False) -> Any:
+    """Return a value as kubectl reads it: null is none, and `0644` is octal.
+
+    `is_manifest`: what only kubectl reads may use all of YAML 1.1: `<<` merges, and `yes` is true.
+    """
     if isinstance(node, Sequence):
-        return [plain(each, merges=merges) for each in node.items]
+        return [plain(each, is_manifest=is_manifest) for each in node.items]
     if isinstance(node, Scalar):
+        if is_manifest and node.plain and node.text in _BOOLEANS:
+            return _BOOLEANS[node.text]
         is_octal = node.plain and re.fullmatch("0[0-7]+", node.text)
         return int(node.text, 8) if is_octal else node.value
-    found = {each.key.text: plain(each.value, merges=merges) for each in node.entries}
-    merged = found.pop("<<", None) if merges else None
+    found = {each.key.text: plain(each.value, is_manifest=is_manifest) for each in node.entries}
+    merged = found.pop("<<", None) if is_manifest else None
     for each in merged if isinstance(merged, list) else [merged]:
         found = {**each, **found} if isinstance(each, dict) else found
     return {name: value for name, value in found.items() if value is not None}

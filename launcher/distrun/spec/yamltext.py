@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 _WIDTH = 100
 _LINE_BREAKS = frozenset("\n\r\x85\u2028\u2029")
 """They would be folded outside double quotes."""
+_READ_OTHERWISE = re.compile(
+    r"[-+]?(?:\.[0-9_]+|[0-9][0-9_]*\.?[0-9_]*)(?:[eE][-+]?[0-9_]+)?"
+    r"|[-+]?0[bBoOxX][0-9a-fA-F_]+|[yYnN]"
+)
+"""Texts that PyYAML writes without quotes, and that YAML 1.2 or kubectl reads as other values."""
 
 
 def yaml_text(root: Node) -> str:
@@ -36,7 +42,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else None
+    style = "|" if "\n" in text else "'" if _READ_OTHERWISE.fullmatch(text) else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
