@@ -214,6 +214,8 @@ VARIABLES: dict[str, tuple[Spec, HostFacts, list[str]]] = {
     "CUDA's own names": (spec_of(TWO), with_gpus("GPU-8932f937 MIG-GPU-1/1/0"),
                          cuda("GPU-8932f937", "MIG-GPU-1/1/0")),
     "one alone": (spec_of(ONE), with_gpus("0 1"), [f"{CUDA} {TUNABLES}"]),
+    "alone in a pod": (spec_of(role("evaluator"), hosts=(replace(A, pod=True),)), with_gpus("0"),
+                       [CUDA]),
     "without GPUs": (CLUSTER, FACTS, [CUDA, CUDA, CUDA, *cuda("-1", "-1")]),
     # Members of a cluster of several keep freed memory, unless there are settings for malloc.
     "memory": (CLUSTER, FACTS, [*[f"{TUNABLES}=*"] * 4, TUNABLES]),

@@ -104,7 +104,8 @@ def test_roles_keep_their_own_arguments_variables_and_policies() -> None:
     }
     assert (spec["strategy"], spec["success"]) == ("parameter_server", "all")
     assert spec["restart"] == {"max": 100}
-    assert (spec["timeouts"], "pod" in spec["kubernetes"]) == ({"grace": "120s"}, False)
+    assert spec["timeouts"] == {"grace": "120s"}
+    assert spec["kubernetes"] == {"namespace": "team", "image": "i:1", "pods": 5}
     assert "Worker.template.spec.terminationGracePeriodSeconds: holds for all roles" in comments
     assert "Master: is the role chief" in comments
     assert "spec.runPolicy.backoffLimit" in comments or "spec.backoffLimit" in comments

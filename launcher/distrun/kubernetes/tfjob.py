@@ -303,13 +303,15 @@ class _Conversion:
         settings["image"] = container.pop("image", self._first.container["image"])
         if "priorityClassName" in common.get("spec", {}):
             settings["priority_class"] = common["spec"].pop("priorityClassName")
-        if not any(own.values()):
+        if any(own.values()):
+            for name, each in own.items():
+                self._spec["cluster"][name]["pod"] = _template(each)
+        else:
             _convert_resources(container, settings)
+            if self._roles.keys() - {"chief", "worker"}:  # a TFJob has a pod for each replica
+                settings["pods"] = sum(role.count for role in self._roles.values())
         if template := _template(common):
             settings["pod"] = template
-        for name, each in own.items():
-            if any(own.values()):
-                self._spec["cluster"][name]["pod"] = _template(each)
 
     def _convert_grace(self) -> None:
         key = "terminationGracePeriodSeconds"

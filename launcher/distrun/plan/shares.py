@@ -23,12 +23,14 @@ def divide_gpus(
 
     Tasks get the GPUs that their role asks for. The others share the rest evenly, each at least
     one; if there are more tasks than GPUs, tasks share a GPU. A ps or an evaluator that asks for
-    nothing gets none. Raises InvalidSpecError: there are too few.
+    nothing gets none, unless it is alone in a pod. Raises InvalidSpecError: there are too few.
     """
     available = facts.gpus if host.gpus is None else tuple(str(index) for index in host.gpus)
     asked = {placed.name: _asked(placed, strategy) for placed in here}
     undecided = [name for name, count in asked.items() if count is None]
     nothing_said = host.gpus is None and all(placed.role.gpus is None for placed in here)
+    if nothing_said and host.pod and available and len(here) == 1:
+        return {}  # nobody else can use its GPUs
     if nothing_said and (not available or len(here) == 1):
         return {name: NONE for name, count in asked.items() if count == 0}
     total = sum(count for count in asked.values() if count is not None)
