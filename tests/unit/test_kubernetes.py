@@ -545,13 +545,17 @@ def test_a_pod_that_is_lost_before_the_start_is_not_said_to_be_replaced() -> Non
     assert cause_advice(Cause(Code.HOST_UNUSABLE, host="h", within=(lost,))) == "start it again"
 
 
+OTHERS: Json = {
+    "volumes": [{"name": "distrun-shm", "hostPath": {"path": "/dev/shm"}}],
+    "containers": [{"env": [{"name": "XDG_STATE_HOME", "valueFrom": {"fieldRef": {}}}]}],
+}
 OWN_PODS: Json = {
     "name": "job",
     "strategy": "parameter_server",
     "cluster": {
         "chief": 1,
         "worker": {"count": 2, "pod": {"spec": {"nodeSelector": {"pool": "gpu"}}}},
-        "ps": {"count": 1, "pod": {"spec": {"nodeSelector": {"pool": "big"}}}},
+        "ps": {"count": 1, "pod": {"spec": {"nodeSelector": {"pool": "big"}, **OTHERS}}},
         "evaluator": 1,
     },
     "hosts": "kubernetes",
@@ -578,6 +582,9 @@ def test_a_role_may_have_pods_of_its_own() -> None:
     assert shapes == [(2, {"zone": "a", "pool": "gpu"}), (1, {"zone": "a", "pool": "big"}),
                       (1, {"zone": "a"})]  # fmt: skip
     assert len({pods.name_of(each) for each in jobs}) == 3
+    own = jobs[1]["spec"]["template"]["spec"]
+    assert OTHERS["volumes"][0] in own["volumes"]
+    assert own["containers"][0]["env"] == OTHERS["containers"][0]["env"]
 
     names = [each.name for each in placed]
     rooms = {**room_of_hosts(spec), "pod4": 9}

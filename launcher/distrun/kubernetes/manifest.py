@@ -223,7 +223,10 @@ def _merge(base: Any, overlay: Any, key: str = "") -> Any:
             if named and isinstance(known, dict) and known.get(by) == item[by]
         ]
         if same:
-            merged[same[0]] = _merge(merged[same[0]], item)
+            known = merged[same[0]]
+            # A variable has one value, and a volume one source.
+            replaces = key == "env" or (key == "volumes" and known.keys() & item.keys() == {by})
+            merged[same[0]] = item if replaces else _merge(known, item)
         else:
             merged.append(item)
     return merged
