@@ -51,14 +51,15 @@ def test_what_tasks_wrote_and_results_come_back(ssh: Ssh, distrun: Distrun) -> N
         host.hide(distrun.cwd)
     program: dict[str, Any] = {
         "script": "job/train.py", "args": [str(distrun.home / "written")],
-        "results": ["out/same", "out/pipe"],
+        "results": ["out/same", "out/pipe", "out/absent"],
     }  # fmt: skip
     launched = distrun("launch", ssh.spec("", [h1, h2], program=program))
     assert launched.returncode == 3  # which keeps no result back
     assert f"fetched 1 file of the results (12 B) into {distrun.cwd}" in launched.stderr
     assert [path.name for path in (distrun.cwd / "out").iterdir()] == ["same"]
-    (warning,) = distrun.status()["warnings"]
-    assert warning.startswith("results are not all here: h2: out/pipe: a named pipe")
+    pipe, absent = distrun.status()["warnings"]
+    assert pipe.startswith("results are not all here: h2: out/pipe: a named pipe")
+    assert "no file that a task wrote matches 'out/absent'" in absent
 
     done = distrun.checked("fetch", "job", "out", "-o", "back", "--json")
     found = json.loads(done.stdout)
@@ -99,6 +100,26 @@ def test_what_tasks_wrote_and_results_come_back(ssh: Ssh, distrun: Distrun) -> N
     assert not (distrun.cwd / "nothing").exists()
     no_folder = distrun.told(69, "fetch", "job", "-o", "job/train.py/in")
     assert "job/train.py/in cannot be written: Not a directory" in no_folder
+
+
+def test_results_replace_nothing_that_is_new_here(ssh: Ssh, distrun: Distrun) -> None:
+    (h1,) = ssh.hosts(1)
+    h1.hide(distrun.cwd)
+    here = distrun.cwd
+    (here / "linked").symlink_to(distrun.home)
+    (here / "newer").write_text("mine")
+    os.utime(here / "newer", (1 << 33, 1 << 33))
+    script = """[ $DISTRUN_TASK = worker:1 ] || { echo own >both; exec touch -d 2001-02-03 both; }
+        mkdir linked; for each in both linked/x newer other; do echo theirs >$each; done"""
+    names = ["both", "linked", "newer", "other"]
+    program = {"command": ["sh", "-c", script], "results": names}
+    keys = {"hosts": ["localhost", "h1"], "cluster": {"worker": 2}, "program": program}
+    distrun.checked("launch", ssh.spec("", [h1], **keys))
+    came = [(here / each).read_text() for each in ("both", "h1/both", "newer", "other")]
+    assert came == ["own\n", "theirs\n", "mine", "theirs\n"]
+    linked, newer = sorted(distrun.status()["warnings"])
+    assert "h1: linked/x: linked is, or is in, a link or a file here" in linked
+    assert "h1: newer: newer is newer here" in newer
 
 
 def test_a_fetch_that_was_cut_goes_on_where_it_was(ssh: Ssh, distrun: Distrun) -> None:

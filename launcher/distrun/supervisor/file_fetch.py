@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 
@@ -68,12 +69,15 @@ class Fetched(Frozen, kw_only=True):
 
 
 def place(
-    found: Mapping[str, Mapping[str, Found]], digests: Mapping[tuple[str, str], str]
+    found: Mapping[str, Mapping[str, Found]],
+    digests: Mapping[tuple[str, str], str],
+    own: Collection[str] = (),
 ) -> tuple[list[File], list[tuple[str, str, str]]]:
     """Return where each file goes, and what is left out because two need the same place.
 
     A name that several hosts have goes to the folder of each host if the files differ, else once.
     `found`: the files by the host's label, and by path. `digests`: of files that may be the same.
+    `own`: the paths of those that tasks of this machine have written themselves.
     """
     files: list[File] = []
     left_out = []
@@ -86,7 +90,7 @@ def place(
         stamps = {(each.size, each.changed) for _, each in having}
         known = {digests.get((label, path)) for label, _ in having}
         is_same = len(stamps) == 1 or (len(known) == 1 and None not in known)
-        clashes = path in folders or any(each in paths for each in above[path])
+        clashes = path in own or path in folders or any(each in paths for each in above[path])
         for label, each in having[:1] if is_same and not clashes else having:
             target = path if is_same and not clashes else f"{label}/{path}"
             if target in taken:
@@ -120,7 +124,8 @@ class Fetch:
 
     Args:
         patterns: of the files that are wanted; none: all that tasks have written.
-        may_replace: asked whether newer files may be replaced, with their names.
+        may_replace: asked whether newer files may be replaced, with their names; None: they stay,
+            and are left out.
         on_progress: called with bytes that have come, and those that come in all.
     """
 
@@ -130,7 +135,7 @@ class Fetch:
         spec: Spec,
         patterns: Sequence[str],
         target: str,
-        may_replace: Callable[[Sequence[str]], bool],
+        may_replace: Callable[[Sequence[str]], bool] | None,
         on_progress: Callable[[int, int], None],
     ) -> None:
         self._folder, self._spec = folder, spec
@@ -146,6 +151,8 @@ class Fetch:
         self._parts: list[Part] = []
         self._new: set[str] = set()
         self._done = self._total = self._budget = 0
+        self._own_since: float | None = None
+        """Since when tasks of this machine have written into the target."""
 
     def run(self) -> Fetched:
         """Copy the files; the next call continues what was interrupted.
@@ -216,9 +223,12 @@ class Fetch:
         for host in dict.fromkeys(task.host for task in tasks):
             agent = agents.get(host)
             reach = make_former_reach(host, self._spec, "" if agent is None else agent.found_as)
-            if reach.lifetime is Lifetime.SUPERVISOR:
-                continue
             own = [task for task in tasks if task.host == host]
+            if reach.lifetime is Lifetime.SUPERVISOR:
+                target = os.path.realpath(self._tree.path)
+                names = {t.name for t in own if os.path.realpath(t.workdir) == target}
+                self._own_since = _written_since(history, names)
+                continue
             workdirs = list(dict.fromkeys(task.workdir for task in own))
             source = FileSource(host, reach, self._links)
             for number, workdir in enumerate(workdirs):
@@ -252,9 +262,24 @@ class Fetch:
             if source.failure is None or source.is_listed
         }
         digests = self._digests(found)
-        files, left_out = place(found, digests)
+        files, left_out = place(found, digests, self._own(found))
         self._left_out += left_out
         return files
+
+    def _own(self, found: Mapping[str, Mapping[str, Found]]) -> set[str]:
+        """Return which of the paths are those of files that tasks of this machine have written."""
+        if self._own_since is None:
+            return set()
+        own = set()
+        for path in {path for each in found.values() for path in each}:
+            with contextlib.suppress(OSError):
+                here = self._tree.find(path)
+                if here is None or here.st_ctime < self._own_since:
+                    continue
+                stamps = {(f[path].size, f[path].changed) for f in found.values() if path in f}
+                if (here.st_size, here.st_mtime_ns) not in stamps:  # it is not shared, or fetched
+                    own.add(path)
+        return own
 
     def _digests(self, found: Mapping[str, Mapping[str, Found]]) -> dict[tuple[str, str], str]:
         by_name: dict[str, dict[str, Found]] = {}
@@ -290,19 +315,26 @@ class Fetch:
             try:
                 present = self._tree.find(each.target)
             except OSError as error:
-                self._left_out.append((each.label, each.path, error.strerror or ""))
+                why = error.strerror or ""
+                if error.errno == errno.ENOTDIR:
+                    above = os.path.dirname(each.target)
+                    why = f"{above} is, or is in, a link or a file here; fetch it with -o FOLDER"
+                self._left_out.append((each.label, each.path, why))
                 continue
             if present is not None and not stat.S_ISREG(present.st_mode):
                 why = f"{each.target} is a folder or a link here"
                 self._left_out.append((each.label, each.path, why))
                 continue
             if present is not None and present.st_mtime_ns > each.found.changed:
+                if self._may_replace is None:
+                    self._left_out.append((each.label, each.path, f"{each.target} is newer here"))
+                    continue
                 newer.append(each.target)
             if present is None or (
                 (present.st_size, present.st_mtime_ns) != (each.found.size, each.found.changed)
             ):
                 needed.append(each)
-        if newer and not self._may_replace(newer):
+        if newer and self._may_replace is not None and not self._may_replace(newer):
             names = ", ".join(map(printable, newer[:_MOST_NAMED]))
             more = f" and {len(newer) - _MOST_NAMED} more" if len(newer) > _MOST_NAMED else ""
             raise UsageError(
@@ -381,6 +413,15 @@ class Fetch:
             self._new.add(file.target)
 
 
+def _written_since(history: Sequence[events.Event], tasks: Collection[str]) -> float | None:
+    """Return when these tasks began; after a resume, when the results before it were here."""
+    starts = [e.at for e in history if isinstance(e, events.TaskStarted) and e.task in tasks]
+    if not starts:
+        return None
+    fetched = [e.at for e in history if isinstance(e, events.ResultsFetched) if e.at < starts[-1]]
+    return max([starts[0] - _CLOCK_SECONDS, *fetched])
+
+
 def _places(workdir: str, agent: str, kept: str) -> list[tuple[str, str]]:
     """Return where a working folder may be: see :func:`distrun.agent.written_files.main`."""
     files = os.path.join(agent, "files")
@@ -388,6 +429,13 @@ def _places(workdir: str, agent: str, kept: str) -> list[tuple[str, str]]:
         return [(workdir, "")]
     found = [(workdir, os.path.join(agent, "files.json"))]
     return [*found, (kept + workdir[len(files) :], "*")] if kept else found
+
+
+def is_match(path: str, patterns: Sequence[str]) -> bool:
+    """Whether a path, or a folder above it, matches one of the patterns; without one, all do."""
+    parts = path.split("/")
+    above = ("/".join(parts[: count + 1]) for count in range(len(parts)))
+    return not patterns or any(fnmatchcase(each, one) for each in above for one in patterns)
 
 
 class KeptFetch(Fetch):
@@ -400,10 +448,7 @@ class KeptFetch(Fetch):
         files, folder = [], self._folder.results
         for each in sorted(folder.rglob("*")):
             path = str(each.relative_to(folder))
-            parts = path.split("/")
-            above = ["/".join(parts[: count + 1]) for count in range(len(parts))]
-            matches = (fnmatchcase(name, pattern) for name in above for pattern in self._patterns)
-            if each.is_file() and (not self._patterns or any(matches)):
+            if each.is_file() and is_match(path, self._patterns):
                 found = each.stat()
                 files.append(
                     File("", path, Found(found.st_size, found.st_mtime_ns, found.st_size), path)

@@ -17,7 +17,7 @@ from distrun.job import events
 from distrun.job.folder import JobFolder
 from distrun.job.scheduler import SUBMITTED
 from distrun.spec.model import Spec
-from distrun.supervisor.file_fetch import Fetch
+from distrun.supervisor.file_fetch import Fetch, clean_patterns, is_match
 from distrun.supervisor.hosts.background_calls import BackgroundCall
 from distrun.supervisor.hosts.former_agents import make_former_reach
 from distrun.supervisor.hosts.reach import Lifetime
@@ -102,9 +102,7 @@ def _fetch(folder: JobFolder, spec: Spec, progress: int) -> events.ResultsFetche
             told_at = time.monotonic()
             os.write(progress, b"%d %d\n" % (done, total))
 
-    fetch = Fetch(
-        *(folder, spec, program.results, target), may_replace=lambda _: False, on_progress=report
-    )
+    fetch = Fetch(*(folder, spec, program.results, target), may_replace=None, on_progress=report)
     try:
         found = fetch.run()
     except DistrunError as error:
@@ -119,6 +117,12 @@ def _fetch(folder: JobFolder, spec: Spec, progress: int) -> events.ResultsFetche
         Cause(Code.RESULTS_NOT_FETCHED, host=host, text=": ".join(filter(None, (path, why))))
         for host, path, why in found.left_out
     ]
+    paths = {each.path for each in found.files} | {path for _, path, _ in found.left_out}
+    # Of tasks on this machine, and of hosts that failed, the files are not known.
+    for each in () if found.failures or spec.local_host else program.results:
+        if not any(is_match(path, clean_patterns([each])) for path in paths):
+            text = f"no file that a task wrote matches {each!r}"
+            causes.append(Cause(Code.RESULTS_NOT_FETCHED, text=text))
     new = [each for each in found.files if each.target in found.new]
     return events.ResultsFetched(
         at=time.time(),
