@@ -113,8 +113,8 @@ def test_results_replace_nothing_that_is_new_here(ssh: Ssh, distrun: Distrun) ->
         mkdir linked; for each in both linked/x newer other; do echo theirs >$each; done"""
     names = ["both", "linked", "newer", "other"]
     program = {"command": ["sh", "-c", script], "results": names}
-    keys = {"hosts": ["localhost", "h1"], "cluster": {"worker": 2}, "program": program}
-    distrun.checked("launch", ssh.spec("", [h1], **keys))
+    keys: dict[str, Any] = {"hosts": ["localhost", "h1"], "cluster": {"worker": 2}}
+    distrun.checked("launch", ssh.spec("", [h1], program=program, **keys))
     came = [(here / each).read_text() for each in ("both", "h1/both", "newer", "other")]
     assert came == ["own\n", "theirs\n", "mine", "theirs\n"]
     linked, newer = sorted(distrun.status()["warnings"])
