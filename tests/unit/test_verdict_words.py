@@ -6,6 +6,7 @@ Also errors as loggers, pretty printers and native code write them: the cause, a
 import errno
 import json
 import re
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from distrun.verdict.lone_calls import find_lone_calls
 from distrun.verdict.model import Kind, Verdict
 from distrun.verdict.task_failures import missing_checkpoint
 from distrun.words.causes import cause_advice, cause_text
-from distrun.words.formats import clip, format_names, wrapped
+from distrun.words.formats import clip, format_names, install_command, wrapped
 from harness.histories import MWM, Job
 from harness.scenarios import play, verdicts
 from harness.values import not_none
@@ -330,6 +331,7 @@ def test_a_checkpoint_that_is_missing(error: str, path: str) -> None:
         "job j-1 goes on, and it is well; to return: [distrun attach j-1]",
         "  logs          /a/path/of/it   [(distrun logs j-1);] and more",
         "it has begun: it needs jinja2; run ['/my env/python' -m pip install jinja2]",
+        "it has begun: it needs jinja2; run [uv pip install --python /my/python jinja2]",
         "it is not done, for a reason; see [`kubectl describe job j-1`]",
         "Did you mean 'launch', or what? Use ['distrun launch job.yaml'.]",
         "the number of a thing may be said by an option, as in [-n 2] here",
@@ -348,6 +350,13 @@ def test_a_row_ends_within_no_command_path_or_option(marked: str) -> None:
         assert all(clip(row, columns) == row or row.strip() == whole for row in rows), rows
         assert wrapped(f"    | {line}", columns) == f"    | {line}"
         assert wrapped(" " * 99, columns) == " " * 99, "the name of a file, for example"
+
+
+def test_where_pip_is_missing_uv_installs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    command = install_command(sys.executable, "a", "b")
+    assert command == f"uv pip install --python {sys.executable} a b"
+    assert install_command("/its own/python", "a") == "'/its own/python' -m pip install a"
 
 
 def test_of_many_names_those_that_are_not_shown_are_counted() -> None:

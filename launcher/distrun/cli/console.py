@@ -145,9 +145,9 @@ def uses_colour(stream: Any) -> bool:
 
 def install_command(*packages: str) -> str:
     """Return the command that installs packages for the Python that runs distrun."""
-    import shlex
+    from distrun.words import formats
 
-    return f"{shlex.quote(sys.executable)} -m pip install {' '.join(packages)}"
+    return formats.install_command(sys.executable, *packages)
 
 
 def require(what: str, *packages: str) -> None:

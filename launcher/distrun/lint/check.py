@@ -18,6 +18,7 @@ from distrun.spec.target import Target, find_target
 from distrun.spec.tensorflow_versions import LEGACY_KERAS, VARIABLES, is_keras_2
 from distrun.spec.value_warnings import check_executables
 from distrun.sync.unsent_files import unsent_reads
+from distrun.words.formats import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -66,7 +67,7 @@ def _judge_module(spec: Spec, target: Target) -> list[Problem]:
     lacking = ", ".join(name for name in _BUNDLED_NEEDS if name in answer.missing)
     if target.is_bundled and lacking:
         message = f"the bundled job needs {lacking}, which {python} does not have"
-        install = f"run {shlex.quote(python)} -m pip install {lacking.replace(',', '')}"
+        install = f"run {install_command(python, lacking.replace(',', ''))}"
         return [Mark("program.script").problem(message, install, is_certain=True)]
     # A package of that name in the folder comes before an installed one.
     is_beside = os.path.isfile(os.path.join(target.folder, top, "__init__.py"))
@@ -105,6 +106,7 @@ def _judge(spec: Spec, target: Target) -> list[Problem]:
     if program.modules:
         env = {**os.environ, **environment(spec), **VARIABLES[spec.program.keras]}
         program.python, program.missing = target.python or sys.executable, frozenset(answer.missing)
+        program.install = install_command(program.python)
         program.keras = None if is_keras_2(env.get(LEGACY_KERAS)) else answer.keras
         trains = any(not role.role.is_custom for role in spec.roles)
         found += check(program, spec, (*(RULES if trains else PROGRAM_RULES), unsent_reads))

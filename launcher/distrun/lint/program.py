@@ -39,7 +39,7 @@ class Program:
         beside: the first names of modules that are beside the script.
         faults: line, column and message of the syntax error of each file that has one.
         unread: why files could not be read.
-        python: its interpreter, as messages name it.
+        python: its interpreter, as messages name it. install: what installs packages for that.
         missing: the modules, by their first names, that the interpreter does not have.
         keras: the first number of the version of `tf.keras`; None if that is not known.
     """
@@ -51,7 +51,7 @@ class Program:
         self.files: list[str] = []
         self.faults: dict[str, tuple[int, int, str]] = {}
         self.unread: dict[str, str] = {}
-        self.python = "python"
+        self.python, self.install = "python", "python -m pip install"
         self.missing: frozenset[str] = frozenset()
         self.keras: int | None = None
         waiting = [("__main__", target.path, target.package)] if target else []

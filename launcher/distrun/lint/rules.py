@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import posixpath
 import re
-import shlex
 from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, TypeAlias
@@ -275,7 +274,7 @@ def missing_module(program: Program, _: Spec) -> Iterator[Problem]:
         if top == package:
             hint = as_module
         elif top in _NAMED_AS_PACKAGES:
-            hint = f"run {shlex.quote(program.python)} -m pip install {top}"
+            hint = f"run {program.install} {top}"
         elif near is not None:
             hint = f"did you mean {quoted(near)}?"
         message = f"there is no module {top!r}: neither beside the script, nor in {program.python}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
 import socket
 import sys
 import time
@@ -20,6 +19,7 @@ from distrun.job import events
 from distrun.spec.model import Spec, TensorBoardSpec
 from distrun.supervisor import forked_process
 from distrun.supervisor.hosts.local import python_with_packages
+from distrun.words.formats import install_command
 
 if TYPE_CHECKING:
     from distrun.supervisor.running_job import RunningJob
@@ -99,7 +99,7 @@ def without_missing(spec: Spec, warn: Callable[[str], None]) -> Spec:
     """Return the spec without TensorBoard if that is not installed, and warn."""
     if spec.tensorboard is None or is_installed():
         return spec
-    install = f"{shlex.quote(sys.executable)} -m pip install tensorboard"
+    install = install_command(sys.executable, "tensorboard")
     warn(f"TensorBoard is not installed ({install}); the job runs without it")
     return replace(spec, tensorboard=None)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shlex
 import signal
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -25,6 +24,7 @@ from distrun.words.formats import (
     format_count,
     format_host_names,
     format_names,
+    install_command,
     one_line,
 )
 
@@ -1148,9 +1148,7 @@ ADVICE: dict[Code, Words] = {
     Code.TENSORFLOW_MISSING: lambda c: _if(
         c.hosts, "install it there, or name an interpreter that has it with the host's `python`"
     ),
-    Code.TF_KERAS_MISSING: lambda c: (
-        f"install it: {shlex.quote(c.name)} -m pip install {_tf_keras(c)}"
-    ),
+    Code.TF_KERAS_MISSING: lambda c: f"install it: {install_command(c.name, _tf_keras(c))}",
     Code.MODULES_MISSING: """install {them} for this interpreter, or name another one with
         program.python or a host's `python`""",
     Code.PROXY_BETWEEN_HOSTS: """add them to no_proxy (no_grpc_proxy), or set {name} to nothing

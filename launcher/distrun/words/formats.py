@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+import sys
 import time
 import unicodedata
 from collections.abc import Callable, Iterable
@@ -17,7 +19,7 @@ _WHOLE = re.compile(
     r"|(?:(?<=: )|(?<=; )|(?<=\()|(?<=run )|(?<=  )|^)"
     r"(?:distrun (?:logs|ps|status|stacks|events|[a-z]+(?<!s)(?= |$))|kill -|rm -|tar -"
     r"|(?:chmod|chattr|conda|iconv|jupyter|sed|sysctl|umount) "
-    r"|(?:'[^']*'|\S+) -m pip )(?:'[^']*'|[^';,)·]|,(?! ))*(?<! )"
+    r"|(?:(?:'[^']*'|\S+) -m|uv) pip )(?:'[^']*'|[^';,)·]|,(?! ))*(?<! )"
     r"|(?<!\S)--?[a-z][\w-]*(?: [A-Z]{2,}\b| \d+\b)"
 )
 """What a reader copies: commands, and an option with its value. A row ends within none of them."""
@@ -154,6 +156,16 @@ def wrapped(text: str, columns: int, indent: int | None = None) -> str:
         break_on_hyphens=False,
     )
     return rows.replace(_GLUE, " ").replace(_SECOND_CELL, "")
+
+
+def install_command(python: str, *packages: str) -> str:
+    """Return the command that installs packages for a Python. One that uv has made has no pip."""
+    from importlib.util import find_spec
+
+    words = [shlex.quote(python), "-m pip install"]
+    if python == sys.executable and find_spec("pip") is None:
+        words = ["uv pip install --python", shlex.quote(python)]
+    return " ".join([*words, *packages])
 
 
 def clip(text: str, columns: int) -> str:
