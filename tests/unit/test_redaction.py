@@ -90,7 +90,7 @@ def test_a_long_line_takes_no_long_time(character: str) -> None:
     redactor = Redactor(["hunter2-x"], ["anna", "j_doe"], ["gpu1.lab.example"])
     begin = time.process_time()
     for before in ("", "token=", "token ", "-----BEGIN PRIVATE KEY-----", "://a:", "/home/"):
-        redactor(before + character * (25_000 // len(character)))
+        redactor(before + character * (12_500 // len(character)))
     assert time.process_time() - begin < 2
 
 
