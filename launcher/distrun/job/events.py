@@ -379,7 +379,7 @@ class TasksActive(OwnEvent):
 
 
 class JobAdvised(OwnEvent):
-    """Something costs the running job much of its time. Recorded once for each task.
+    """Something costs the running job much of its time. Recorded once for each task while it does.
 
     `finding` None: what was advised before no longer costs much.
     """
