@@ -226,6 +226,7 @@ class Spec:
         Raises:
             HostError: a host cannot be used.
             InvalidSpecError: no plan can be made.
+            UsageError: the job runs in pods; its tasks are planned once they run.
         """
         answer = _ask("plan", self._spec)
         tasks = tuple(

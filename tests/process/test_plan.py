@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from distrun import api
+from distrun.errors import UsageError
 from distrun.plan.ranks import RANKS
 from harness.command import Distrun, Json, write_program
 from harness.processes import captured
@@ -261,8 +263,10 @@ def test_a_plan_of_a_job_in_pods_is_its_manifest(distrun: Distrun) -> None:
     (container,) = pod["containers"]
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "2"}
     assert json.loads(distrun("plan", spec, "--json").stdout)["plan"]["manifest"] == job
+    assert "once the pods run" in distrun.told(2, "plan", spec, "--env", "worker:0")
+    with pytest.raises(UsageError, match="once the pods run"):
+        api.load(spec).plan()
     words = ("run", "--dry-run", "--image", "i:1")
     alone = distrun.checked(*words, "--on", "kubernetes", "true").stdout
     assert yaml.safe_load(alone)["spec"]["parallelism"] == 1
-    refused = distrun(*words, "true")
-    assert (refused.returncode, "write --on kubernetes" in refused.stderr) == (2, True)
+    assert "write --on kubernetes" in distrun.told(2, *words, "true")

@@ -13,7 +13,7 @@ from pathlib import Path
 from distrun.agent import protocol
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code, Report
-from distrun.errors import HostError, InvalidSpecError
+from distrun.errors import HostError, InvalidSpecError, UsageError
 from distrun.job import events
 from distrun.plan import READ, Plan
 from distrun.spec.model import Spec
@@ -29,8 +29,11 @@ _LEAVE_SECONDS = 0.5
 def make_plan(spec: Spec, left_out: dict[str, Cause] | None = None) -> Plan:
     """Return the plan that a launch would run; `left_out` receives why spares cannot be used.
 
-    Raises HostError: a host cannot be used; or InvalidSpecError.
+    Raises HostError: a host cannot be used; UsageError: it would create pods; or InvalidSpecError.
     """
+    if any(host.pod for host in spec.hosts):
+        what = "a job in pods has a plan of its tasks once the pods run"
+        raise UsageError(what, hint="`distrun plan SPEC` shows the manifest of its pods")
     made = _run(spec)
     if made.error is not None:
         raise made.error
