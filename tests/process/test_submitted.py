@@ -87,6 +87,7 @@ def hanging(distrun: Distrun) -> list[int]:
 
 def test_its_stacks_and_attach(distrun: Distrun, job: str, terminal: OpenTerminal) -> None:
     stacks = json.loads(distrun.checked("stacks", "--json").stdout)
+    assert "no job was lost" in distrun.told(0, "launch", "--resume-lost")
     assert stacks["hosts_without_answer"] == {}
     assert {each["task"] for each in stacks["processes"]} == {"worker:0", "worker:1"}
     assert all("train.py:" in each["place"] for each in stacks["entries"]), stacks

@@ -44,8 +44,11 @@ def is_resumable(state: JobState) -> bool:
 
 
 def was_interrupted(folder: JobFolder) -> bool:
-    """Whether a job was lost, or the shutdown of this machine has ended its supervisor."""
-    if folder.supervisor_pid() is not None:
+    """Whether a job was lost, or the shutdown of this machine has ended its supervisor.
+
+    Of a submitted job, that is a matter of its scheduler.
+    """
+    if folder.batch_job() is not None or folder.supervisor_pid() is not None:
         return False
     state = folder.state()
     if not state.phase.is_final or state.outcome is None:
