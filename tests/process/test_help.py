@@ -353,6 +353,7 @@ def test_shells_complete_words(asked_by: Callable[[str, str, str], str], distrun
 
     for line, offered in {
         "kill ": [running],
+        f"attach {ended} --task=ch": [],
         f"logs {ended} -t ch": [],
         "logs nothing -t ": [],
         "init scr": ["script"],

@@ -127,8 +127,8 @@ def complete_tasks(_: str, ctx: click.Context) -> Iterator[CompletionItem[Any]]:
     from distrun.job.folder import JobStore
 
     # If the line ends with `-t`, click has not assigned the words to parameters yet.
-    job = next(iter(ctx.params.get("jobs") or ctx.args), None)
-    for name, task in JobStore.default().find(job or None).state().tasks.items():
+    job = ctx.params.get("job") or next(iter(ctx.params.get("jobs") or ctx.args), None)
+    for name, task in JobStore.default().find(job).state().tasks.items():
         yield CompletionItem(name, help=task.phase.value)
 
 
