@@ -141,7 +141,7 @@ def of_four(late: str = "") -> list[Span]:
 def test_the_slowest_and_the_odd_tasks_are_found() -> None:
     assert outliers(map(task, NAMES), of_four(), []) == []
     tasks = [
-        task(NAMES[0]), task(NAMES[1], memory=900_000_000), task(NAMES[2], cpu=99.0),
+        task(NAMES[0]), task(NAMES[1], memory=900_000_000), task(NAMES[2], cpu=9.0),
         task(NAMES[3], step=40),
     ]  # fmt: skip
     found = outliers(tasks, of_four(late=NAMES[0]), [])
