@@ -34,8 +34,9 @@ def command(job: str | None, tasks: tuple[str, ...], all_output: bool) -> int:
     """Show a running job as `distrun launch` does, from any terminal. Default: the running job.
 
     It begins with the last lines of the output. Ctrl-C asks whether to stop the job, or only to
-    leave it (`d`); without a keyboard, it only leaves. The job does not depend on this command;
-    several can be attached at once. The exit code is the job's; 0 if you leave.
+    leave it (`d`); without a keyboard, or a second time, it only leaves. The job does not depend
+    on this command; several can be attached at once. The exit code is the job's; 0 if you leave it
+    with `d`, and 130 with Ctrl-C.
 
     \b
       id=$(distrun launch job.yaml -d) && distrun attach "$id"
