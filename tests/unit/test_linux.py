@@ -148,6 +148,11 @@ def test_a_record_of_the_kernel_and_a_count_account_for_one_task_each(host: Host
     assert "oom_kill rose from 4 to 6" in found(watch, 77, of_child=False)
     assert found(watch, 78, of_child=False) != ""
     assert found(watch, 79, of_child=False) == ""
+    (host.groups / "a/b/c").mkdir()
+    (host.proc / "80/cgroup").write_text("0::/a/b/c\n")
+    host.of_group("a/b/c", memory_events="oom_kill 3")
+    host.count_kills(7)
+    assert [bool(found(watch, 80, of_child=False)) for _ in "ab"] == [True, False], "one kill"
 
 
 @OF_NEWER_CGROUPS

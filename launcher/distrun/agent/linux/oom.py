@@ -83,11 +83,16 @@ class OomWatch:
         return logged or counted
 
     def _counters(self, pid: int) -> List[str]:
-        """The files that count the kills in a process's cgroups. See cgroups(7)."""
+        """The file that counts the kills in a process's cgroup. See cgroups(7).
+
+        In v2, it is one that is watched, if that is of a cgroup above: it counts the same kills.
+        """
         names = ("memory.events", "memory.oom_control")
         inner = cgroups.folders(pid, "memory", self._proc)
         paths = [os.path.join(folder, name) for folder in inner for name in names]
-        return [path for path in paths if os.path.exists(path)][:1]
+        paths = [path for path in paths if os.path.exists(path)]
+        watched = [path for path in paths if path in self._accounted and path.endswith("events")]
+        return watched[:1] or paths[:1]
 
     def _read_log(self, now: float) -> None:
         for _ in range(_MOST_RECORDS if self._log is not None else 0):
