@@ -321,6 +321,17 @@ timer restart:1 -> start worker:0 #1
 worker:0 start -> nothing
 timer restart:2 -> start worker:1 #1
 worker:1 start -> set health:job 600
+
+# the health of an evaluator does not end the failures in a row of workers
+mwm worker:2 evaluator | rooms host_failures=2 worker:1@h2
+evaluator:0 gone 1
+again evaluator:0 ->+ set health:evaluator 600
+worker:1 gone 1
+again worker:0 worker:1
+timer health:evaluator
+worker:1 gone 1
+worker:0 gone -15
+backoff ->+ plan 3
 """
 
 

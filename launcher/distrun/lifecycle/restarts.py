@@ -256,7 +256,8 @@ def _settle(state: JobState, incident: Incident) -> JobState:
     if cause.code in (*HOST_CODES, Code.STALLED) or is_preempted(failed):
         return state
     in_a_row = state.failures_in_a_row + 1 if failed.host == state.failing_host else 1
-    return replace(state, failing_host=failed.host, failures_in_a_row=in_a_row)
+    state = replace(state, failing_budget=incident.budget, failures_in_a_row=in_a_row)
+    return replace(state, failing_host=failed.host)
 
 
 def why_not_restarted(state: JobState, failed: TaskState) -> Cause | None:
@@ -320,7 +321,8 @@ def start_health_timers(state: JobState) -> Transition:
 def reset_budget(state: JobState, name: str) -> JobState:
     """Count restarts from 0 again: there was no failure for `restart.reset_after`."""
     healthy = Budget(total=state.budgets[name].total)
-    state = replace(state, failures_in_a_row=0, failing_host="")
+    if name == state.failing_budget:
+        state = replace(state, failures_in_a_row=0, failing_host="")
     return replace(state, budgets={**state.budgets, name: healthy})
 
 

@@ -425,6 +425,8 @@ class JobState(Frozen, kw_only=True):
     """The last state of tasks that the present plan does not have."""
     failing_host: str = ""
     """The host of the task whose failure came last."""
+    failing_budget: str = JOB
+    """The budget that its restart counted against."""
     failures_in_a_row: int = 0
     """How many failures before that were on the same host, with that one."""
     early: EarlyFailures = EarlyFailures()
