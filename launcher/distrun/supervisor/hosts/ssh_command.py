@@ -88,24 +88,30 @@ def known_hosts(host: str, settings: SshSpec) -> KnownHosts:
     names: set[str] = set()
     files = ""
     for current, found in _configurations(host, settings):
-        name, _, port = current.rpartition("@")[2].partition(":")
+        name = current.rpartition("@")[2]
         own = {name, found.get("hostname", name)}
-        ports = {port, found.get("port", "")} - {""}
         names |= own | {found.get("hostkeyalias", name)}
-        names |= {f"[{each}]:{port}" for each in own for port in ports}
+        names |= {f"[{each}]:{found.get('port')}" for each in own}
         files += f" {found.get('userknownhostsfile')} {found.get('globalknownhostsfile')} "
     return KnownHosts(frozenset(names), files)
 
 
 def _configurations(host: str, settings: SshSpec) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield ssh's options, in lower case, for a host and its jump hosts, each with its name."""
+    """Yield ssh's options, in lower case, for a host and its jump hosts, each with its name.
+
+    The name is without the port that a jump host may have.
+    """
     waiting, seen = [host], set()
     while waiting:
         current = waiting.pop()
-        words = _settings_words(settings, current, settings.config_file)
         seen.add(current)
-        found = ssh_options(current, words)
-        yield current, found
+        # `ssh -G` takes neither a port with the name nor the brackets of an IPv6 address.
+        match = re.fullmatch(r"(.*\]|[^:]+):(\d+)", current)
+        name, port = match.groups() if match else (current, "")
+        name = re.sub(r"[][]", "", name)
+        words = _settings_words(settings, name, settings.config_file)
+        found = ssh_options(name, [*(["-p", port] if port else []), *words])
+        yield name, found
         jumps = found.get("proxyjump", "none").split(",")
         waiting += [each for each in jumps if each != "none" and each not in seen]
 
