@@ -74,10 +74,9 @@ def test_the_error_for_an_unknown_job_or_task_lists_those_that_there_are(distrun
     other.mkdir()
     (other / "holiday.jpg").touch()
     for command, name in (("status", "nothing"), ("kill", "photos")):
-        asked = distrun(command, name)
-        assert asked.returncode == 2
-        assert f"'{name}'" in asked.stderr
-        assert job["job_id"] in asked.stderr
+        said = distrun.told(2, command, name)
+        assert f"'{name}'" in said
+        assert job["job_id"] in said
     only = distrun.asked("logs", "-t", "worker:1", "-n", "2")
     assert only == "worker:1 | worker:1 2\nworker:1 | worker:1 3\n"
     assert distrun.asked("logs", "-t", "worker").count("\n") == 6

@@ -19,25 +19,16 @@ from harness.command import Distrun, Json, write_program
 from harness.processes import captured
 from harness.values import not_none
 
-SECRETS = {
-    "HF_TOKEN": "hunter2-a",
-    "WANDB_API_KEY": "hunter2-b",
-    "DB_PASSWORD_2": "hunter2-c",
-    "MY_SECRET_THING": "hunter2-d",
-}
-
-
+SECRET_NAMES = ("HF_TOKEN", "WANDB_API_KEY", "DB_PASSWORD_2", "MY_SECRET_THING")
+SECRETS = {name: f"hunter2-{number}" for number, name in enumerate(SECRET_NAMES)}
 ELSEWHERE = {
     "DISTRUN_ADDRESS": "DISTRUN_ADDRESS=(each task's ADDRESS above)",
     "DISTRUN_ADDRESSES": "DISTRUN_ADDRESSES=(TF_CONFIG's cluster)",
 }
 
 
-def plan_of(distrun: Distrun, *args: str | os.PathLike[str], **options: Any) -> Json:
-    done = distrun.checked("plan", *args, "--json", **options)
-    envelope = json.loads(done.stdout)
-    assert envelope["version"] == 2
-    plan: Json = envelope["plan"]
+def plan_of(distrun: Distrun, spec: Path) -> Json:
+    plan: Json = json.loads(distrun.checked("plan", spec, "--json").stdout)["plan"]
     return plan
 
 
@@ -262,7 +253,7 @@ def test_a_plan_of_a_job_in_pods_is_its_manifest(distrun: Distrun) -> None:
     assert pod["nodeSelector"] == {"pool": "a"}
     (container,) = pod["containers"]
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "2"}
-    assert json.loads(distrun("plan", spec, "--json").stdout)["plan"]["manifest"] == job
+    assert plan_of(distrun, spec)["manifest"] == job
     assert "once the pods run" in distrun.told(2, "plan", spec, "--env", "worker:0")
     with pytest.raises(UsageError, match="once the pods run"):
         api.load(spec).plan()
