@@ -125,7 +125,7 @@ def test_a_lost_jobs_tasks_are_ended_or_their_hosts_named(ssh: Ssh, distrun: Dis
     ended = [each["event"] for each in recorded_events(distrun, job)]
     assert ended.count("HostCleared") == 2
     assert distrun.status(job)["state"] == "stopped"
-    assert distrun("clean", "--all").stdout.split() == [job]
+    assert elsewhere(distrun, "clean", "--all").stdout.split() == [job]
 
 
 # A host that returns --------------------------------------------------------------------------
