@@ -183,6 +183,7 @@ def test_hosts_are_measured_by_each_other(case: str) -> None:
         ({"https_proxy": "socks5://p:1", "http_proxy": "http://p:1"}, []),
         ({"http_proxy": "http://p:1", "no_proxy": "10.0.0.1, .lab"}, []),
         ({"http_proxy": "http://p:1", "no_proxy": "*"}, ["10.0.0.1", "gpu-1.lab"]),
+        ({"http_proxy": "http://p:1", "no_proxy": "10.0.0.0/8"}, ["gpu-1.lab"]),
         ({"http_proxy": "http://p:1", "no_grpc_proxy": "", "no_proxy": "10.0.0.1,.lab"},
          ["10.0.0.1", "gpu-1.lab"]),
         ({"grpc_proxy": "http://p:1", "no_grpc_proxy": "x", "no_proxy": ".lab,10.0.0.1"},
