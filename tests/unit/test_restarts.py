@@ -258,7 +258,9 @@ worker:2 gone -15 -> start worker:0 worker:1 worker:2 #1
 
 # a stall starts the group again and each attempt has all of its time
 mwm worker:3 evaluator | max=1 stall=60
+evaluator:0 gone 1
 timer stall ->+ cancel stall; stop worker:0 worker:1 worker:2 by 6
+timer stall -> nothing
 worker:0 worker:1 worker:2 gone -6
 backoff -> start worker:0 worker:1 worker:2 #1
 worker:0 worker:1 worker:2 start ->+ set stall 60
