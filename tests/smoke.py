@@ -65,15 +65,9 @@ class Smoke:
     def run(self, *args: str, code: int = 0) -> str:
         """Run `distrun ARGS`, expect this exit code, and return its stdout."""
         done = subprocess.run(
-            [*self.command, *args],
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=SOON,
-            check=False,
-        )
+            [*self.command, *args], env=self.environment, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, errors="replace", timeout=SOON, check=False,
+        )  # fmt: skip
         said = f"{done.stdout[-3000:]}{done.stderr[-3000:]}"
         assert done.returncode == code, f"distrun {' '.join(args)}: {done.returncode}\n{said}"
         return done.stdout

@@ -296,17 +296,8 @@ def test_trains(
         ports = [stack.enter_context(held_port()) for _ in range(2)]
         changes += [f"program.python={preloaded.interpreter}"]
         sets = [word for each in changes for word in ("--set", each.format(*ports))]
-        done = distrun.checked(
-            "launch",
-            spec.name,
-            *PATIENT,
-            *sets,
-            "--",
-            *data,
-            *FEW_STEPS,
-            *MORE.get(name, []),
-            timeout=200,
-        )
+        words = [*PATIENT, *sets, "--", *data, *FEW_STEPS, *MORE.get(name, [])]
+        done = distrun.checked("launch", spec.name, *words, timeout=200)
     lines = lines_of(done.stdout)
     for task, headline in TRAINERS[changed].items():
         assert any(line.startswith(headline) for line in lines[task]), done.stdout

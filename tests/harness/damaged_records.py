@@ -40,17 +40,9 @@ exec sleep 600
 _CAUSE = Cause(Code.LOST_WITH_HOST, within=(Cause(Code.SSH_TIMED_OUT),))
 _EXAMPLES: dict[Any, Any] = {
     Cause: _CAUSE,
-    str: "x",
-    int: 1,
-    float: 9.0,
-    bool: True,
-    bytes: b"x",
-    "at": AT,
-    "task": "worker:0",
-    "host": "localhost",
-    "subject": Subject.CLOCK,
-    "strategy": "multi_worker_mirrored",
-}
+    str: "x", int: 1, float: 9.0, bool: True, bytes: b"x", "at": AT, "task": "worker:0",
+    "host": "localhost", "subject": Subject.CLOCK, "strategy": "multi_worker_mirrored",
+}  # fmt: skip
 """By type, or by the name of the field."""
 
 

@@ -12,21 +12,11 @@ from typing import Any, NoReturn
 import pytest
 
 PACKAGES = {
-    "chromedriver": "chromium-driver",
-    "chromium": "chromium",
-    "git": "git",
-    "ip": "iproute2",
-    "mount": "mount",
-    "munged": "munge",
-    "nft": "nftables",
-    "nsenter": "util-linux",
-    "slurmctld": "slurm-wlm",
-    "slurmd": "slurm-wlm",
-    "ssh": "openssh-client",
-    "ssh-keygen": "openssh-client",
-    "sshd": "openssh-server",
-    "unshare": "util-linux",
-}
+    "chromedriver": "chromium-driver", "chromium": "chromium", "git": "git", "ip": "iproute2",
+    "mount": "mount", "munged": "munge", "nft": "nftables", "nsenter": "util-linux",
+    "slurmctld": "slurm-wlm", "slurmd": "slurm-wlm", "ssh": "openssh-client",
+    "ssh-keygen": "openssh-client", "sshd": "openssh-server", "unshare": "util-linux",
+}  # fmt: skip
 """The package of Debian and Ubuntu that has a program."""
 AS_ROOT = "run the tests as root"
 

@@ -119,15 +119,9 @@ many attempts there are."""
 
 def test_it_is_restarted_once_unless_it_differs(distrun: Distrun) -> None:
     restart = {"max": 2, "backoff": "2s", "backoff_max": "2s"}
-    for name, (
-        differs,
-        epochs,
-        more,
-        _,
-    ) in ATTEMPTS.items():  # together: they wait for their restarts
-        (distrun.cwd / f"{name}.py").write_text(
-            TORN.format(differs=differs, epochs=epochs, more=more)
-        )
+    for name, (differs, epochs, more, _) in ATTEMPTS.items():  # together: they wait
+        text = TORN.format(differs=differs, epochs=epochs, more=more)
+        (distrun.cwd / f"{name}.py").write_text(text)
         command = f"exec {sys.executable} {name}.py"
         distrun.detached(command, workers=1, name=name, restart=restart)
     for name, (*_, attempts) in ATTEMPTS.items():

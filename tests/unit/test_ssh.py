@@ -42,13 +42,9 @@ def test_a_user_before_the_host_wins_over_that_of_the_spec(host: str, *, is_give
 
 def test_options_that_a_link_depends_on_win_over_those_of_the_spec() -> None:
     needed = {
-        "BatchMode": "yes",
-        "RequestTTY": "no",
-        "EscapeChar": "none",
-        "RemoteCommand": "none",
-        "ClearAllForwardings": "yes",
-        "ControlMaster": "no",
-    }
+        "BatchMode": "yes", "RequestTTY": "no", "EscapeChar": "none", "RemoteCommand": "none",
+        "ClearAllForwardings": "yes", "ControlMaster": "no",
+    }  # fmt: skip
     words = link_command("h1", SshSpec(options=dict.fromkeys(needed, "other")), 15, 10.0)
     found = [words[at + 1].partition("=") for at, word in enumerate(words) if word == "-o"]
     first = {name: value for name, _, value in reversed(found)}

@@ -64,17 +64,12 @@ OF_HOSTS: dict[str, Callable[[World, str], None]] = {
     "drop links": World.drop_links,
     "slow": lambda world, host: world.delay(host, 1.5),
     "fast": lambda world, host: world.delay(host, 0.0),
-    "power off": World.power_off,
-    "power on": World.power_on,
-    "freeze": World.freeze,
-    "thaw": World.thaw,
-    "hang agent": _on_agent(World.hang_agent),
-    "resume agent": World.resume_agent,
-    "kill agent": _on_agent(World.kill_agent),
-    "fill disk": World.fill_disk,
-    "mend disk": World.mend_disk,
+    "power off": World.power_off, "power on": World.power_on, "freeze": World.freeze,
+    "thaw": World.thaw, "hang agent": _on_agent(World.hang_agent),
+    "resume agent": World.resume_agent, "kill agent": _on_agent(World.kill_agent),
+    "fill disk": World.fill_disk, "mend disk": World.mend_disk,
     "break program": World.break_program,
-}
+}  # fmt: skip
 OF_TASKS: dict[str, Callable[[World, int], None]] = {
     "exit 0": _on_task(World.exit),
     "exit 1": _on_task(lambda world, task: world.exit(task, 1)),
