@@ -16,7 +16,7 @@ from harness.specs import load_text, refusal
         ("gpu1", ["gpu1"]),
         ("user@gpu1.example.com", ["user@gpu1.example.com"]),
         ("fe80::1%eth0", ["fe80::1%eth0"]),
-        ("g[01-03,07]", ["g01", "g02", "g03", "g07"]),
+        ("g[01-03,07,9-10]", ["g01", "g02", "g03", "g07", "g9", "g10"]),
         ("g[08-10]", ["g08", "g09", "g10"]),
         ("g[098-101]", ["g098", "g099", "g100", "g101"]),
         ("r[1-2]-n[1, 3]", ["r1-n1", "r1-n3", "r2-n1", "r2-n3"]),
@@ -41,7 +41,7 @@ HOSTFILE = "strategy: mirrored\nprogram: {script: train.py}\nhostfile: hosts.txt
         "hosts: [{name: a, address: localhost}]\ncluster: {worker: 2}",
         "hosts: [localhost, a]\ncluster: {worker: ['localhost:1', 'localhost:2']}",
         # Behind one address, with ports that somebody leads on.
-        "hosts: [{name: a, address: x}, {name: b, address: x}]\ncluster: {worker: ['a:1', 'b:2']}",
+        "hosts: [{name: a, address: x}, {name: b, address: x}]\ncluster: {worker: ['A:1', 'b:2']}",
         "hosts: [{name: a, address: x}, {name: b, address: x}]\ncluster: {worker: 1, evaluator: 1}",
     ],
 )

@@ -311,21 +311,16 @@ hosts: [localhost, {name: gpu1}]
 
 def test_values_are_replaced_added_and_read_as_yaml(folder: Path) -> None:
     overrides = (
-        "cluster.worker=4",
-        "program.args=[--epochs, 5, 0.10]",
-        "timeouts.grace=3s",
-        "hosts[1].slots=2",
-        "hosts[2]=gpu2",
-        "program.env.A=b=c",
-        "cluster.evaluator={count: 1, env: {X: off}}",
-        "name=a",
-        "name=42",
-    )
-    spec = load_text(folder, TEXT, overrides=overrides, extra_args=["--last"])
+        "cluster.worker=4", "program.args=[--epochs, 5, 0.10]", "timeouts.grace=3s",
+        "restart.max=7", "hosts[1].slots=2", "hosts[2]=gpu2", "program.env.A=b=c",
+        "cluster.evaluator={count: 1, env: {X: off}}", "name=a", "name=42",
+    )  # fmt: skip
+    text = f"{TEXT}restart:\n"
+    spec = load_text(folder, text, overrides=overrides, extra_args=["--last"])
 
     assert [role.count for role in spec.roles] == [4, 1]
     assert spec.program.args == ("--epochs", "5", "0.10", "--last")
-    assert spec.timeouts.grace == 3.0
+    assert (spec.timeouts.grace, spec.restart.max) == (3.0, 7)
     assert [(host.name, host.slots) for host in spec.hosts[1:]] == [("gpu1", 2), ("gpu2", None)]
     assert spec.program.env == {"A": "b=c"}
     assert spec.roles[1].env == {"X": "off"}
