@@ -1,18 +1,22 @@
 """Jobs' folders: names, looking them up, the lock that tells a living supervisor, the socket."""
 
+import contextlib
 import errno
 import os
 import pwd
 import shutil
+import time
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
+from distrun import api
 from distrun.agent.linux import private_dir
-from distrun.errors import UsageError
+from distrun.agent.protocol import Cause, Code
+from distrun.errors import HostError, UsageError
+from distrun.job import events, leftovers, record, resumption
 from distrun.job import folder as job_folder
-from distrun.job import leftovers, record
 from distrun.job.folder import JobFolder, JobStore
 from distrun.job.record import EventLog
 from harness.command import run_here
@@ -56,14 +60,18 @@ def test_whatever_a_job_is_called_its_folder_is_one_plain_name(name: str) -> Non
     assert len(os.fsencode(folder.job_id)) < 64
 
 
-def test_a_job_is_found_by_id_name_and_prefix(store: JobStore) -> None:
+def test_a_job_is_found_by_id_name_and_prefix(
+    store: JobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = add(store, "mnist", order=1)
     new = add(store, "mnist", order=2)
     other = add(store, "other job", order=3)
     assert [folder.path for folder in store.folders()] == [old.path, new.path, other.path]
     found = {old.job_id: old, "mnist": new, "other job": other, "other-j": other}
     assert all(store.find(name).path == each.path for name, each in found.items())
-    assert store.newest().path == other.path
+    for running, job in (([], other), ([old], old), ([old, new], other)):
+        monkeypatch.setattr(JobStore, "running", lambda _, now=running: now)
+        assert store.find(None).path == job.path
 
 
 def test_what_cannot_be_found_names_what_is_there(store: JobStore) -> None:
@@ -141,6 +149,30 @@ def test_a_host_of_a_lost_job_may_run_its_tasks_until_the_lease_is_over(tmp_path
     assert leftovers.places(folder, job.state) == ("on h1",)
     os.utime(folder.events_file, (0, 0))
     assert leftovers.places(folder, job.state) == ()
+
+
+def test_a_lost_job_is_stopped_once_all_of_it_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTRUN_HOME", str(tmp_path))
+    job = add(JobStore.default(), "lost")
+    with monkeypatch.context() as patched:
+        patched.setattr(leftovers, "end_here", Mock(side_effect=HostError("it does not end")))
+        assert run_here(["kill", "lost"])[0] == 69
+        with pytest.raises(HostError, match="it does not end"):
+            api.job("lost").kill()
+    assert not job.state().phase.is_final
+    assert run_here(["kill", "--all"])[0] == 0
+    assert job.state().phase.value == "stopped"
+
+
+def test_at_boot_a_job_is_resumed_that_the_shutdown_has_ended(tmp_path: Path) -> None:
+    outcome = events.Outcome.stopped(143, Cause(Code.SUPERVISOR_SIGNALLED, signal=15))
+    for ended_at, is_resumed in ((0.0, True), (time.time(), False)):
+        job = add(JobStore(tmp_path), "ended")
+        with contextlib.closing(EventLog(str(job.events_file))) as log:
+            log.append(events.JobEnded(at=ended_at, outcome=outcome))
+        assert resumption.was_interrupted(job) is is_resumed
 
 
 def test_a_file_is_not_replaced_through_a_link(tmp_path: Path) -> None:
