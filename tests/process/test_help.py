@@ -203,13 +203,15 @@ def test_keys_kinds_and_exit_codes_are_explained(distrun: Distrun) -> None:
     for topic, path in (
         ("backoff", "restart.backoff"),
         ("cluster.dispatcher.ready", "cluster.<role>.ready"),
+        *((topic, "hosts[].slots") for topic in ("slots", "hosts.slots", "hosts[0].slots")),
     ):
         text = explained(distrun, topic)
         assert text.startswith(f"{path}: ")
         assert f"example {path.rpartition('.')[2]}: " in text
     for said in (keys["restart.backoff"].help, keys["restart.backoff"].schema.expected):
         assert said in explained(distrun, "restart.backoff")
-    assert keys["timeouts.stall"].help in explained(distrun, "timeouts")
+    for topic, below in (("timeouts", "timeouts.stall"), ("hosts", "hosts[].slots")):
+        assert keys[below].help in explained(distrun, topic)
 
     assert set(kinds()) == {kind.value for kind in Kind}
     assert explained(distrun, "straggler").startswith(explained(distrun, "waited_for"))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import time
 from datetime import datetime, timezone
 from functools import partial
@@ -87,9 +88,14 @@ def test_the_last_events(distrun: Distrun) -> None:
     distrun.detached("exec sleep 600", workers=1)
     following = distrun.start("events", "-f", "-n", "1", stdout=-1, text=True)
     assert following.stdout is not None
-    assert "started" in following.stdout.readline()
+    first = following.stdout.readline()
+    assert "started" in first
+    following.send_signal(signal.SIGSTOP)  # so that many events are new at once
     distrun("kill")
-    assert len(following.stdout.read().splitlines()) > 1
+    following.send_signal(signal.SIGCONT)
+    shown = first + following.stdout.read()
+    assert shown.count("\n") > 2
+    assert distrun.asked("events").endswith(shown)
     assert following.wait(30) == 0
     everything = distrun.asked("events", "--json").splitlines()
     assert distrun.asked("events", "--json", "-n", "2").splitlines() == everything[-2:]

@@ -217,6 +217,11 @@ def test_a_rule_that_crashes_is_told_and_the_others_hold(distrun: Distrun) -> No
     said = distrun.told(65, "launch", "--strict", spec, env=dict(os.environ))
     assert "the check has failed" in said
     assert WARNED.format("") in said
+    dies = CRASHING.replace("raise KeyError", "import os; os.kill(os.getpid(), 9) or str")
+    distrun.argv = (*distrun.argv[:2], dies)
+    early = "the process that checks it has ended early"
+    assert early in distrun.checked("launch", spec, env=dict(os.environ)).stderr
+    assert early in distrun.told(65, "launch", "--strict", spec, env=dict(os.environ))
 
 
 def test_a_slow_interpreter_delays_no_output_and_no_end(distrun: Distrun) -> None:

@@ -80,6 +80,22 @@ def test_the_status_line_shows_progress_and_damages_no_output(
     assert "tasks up" not in piped.stdout + piped.stderr
 
 
+def test_a_new_attempt_does_not_go_on_with_the_steps_of_the_former(
+    distrun: Distrun, terminal: OpenTerminal
+) -> None:
+    steps = printing("step 11 loss 1", "step 12 loss 1")
+    script = (
+        f"[ $DISTRUN_ATTEMPT = 1 ] && exec sleep 600\n{steps}until test -e go; do sleep 0.02; done"
+    )
+    window = terminal("launch", distrun.write_spec(f"{script}; exit 3", 1, restart={"max": 1}))
+    wait_until(lambda: "1/1 tasks up  step 12" in window.read())
+    (distrun.cwd / "go").touch()
+    bare = re.compile(r"1/1 tasks up  [\d.]+ s")
+    wait_until(lambda: bare.search(window.read().rpartition("step 12")[2]))
+    window.type("\x03")
+    assert window.finish() == 130
+
+
 def test_many_metrics_leave_room_for_the_rest(
     distrun: Distrun, reporting: Callable[..., Path], terminal: OpenTerminal
 ) -> None:

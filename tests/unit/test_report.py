@@ -1,5 +1,6 @@
 """What the report on a failed job shows of its record, and `status` of an earlier failure."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from distrun.job.job import Job as RecordedJob
 from distrun.job.notes import job_notes
 from distrun.job.record import EventLog
 from distrun.job.status_view import headline
+from distrun.report.page import Report
 from distrun.verdict.model import Kind, Verdict
 from harness.histories import Job, because
 from harness.long_job import write_long_job
@@ -26,6 +28,12 @@ def folder(tmp_path: Path) -> JobFolder:
     made = JobFolder(tmp_path)
     made.logs.mkdir()
     return made
+
+
+def keep(folder: JobFolder, job: Job) -> None:
+    with contextlib.closing(EventLog(str(folder.events_file))) as record:
+        for event in job.history:
+            record.append(event)
 
 
 def failed() -> Job:
@@ -67,13 +75,17 @@ def test_an_evaluators_restarts_are_not_the_jobs(folder: JobFolder) -> None:
     job = play(["mwm worker evaluator | max=1", "worker:0 gone 5", "evaluator:0 gone 9",
                 "timer restart:1", "timer restart:2", "worker:0 start",
                 "worker:0 gone 5"])  # fmt: skip
-    record = EventLog(str(folder.events_file))
-    for event in job.history:
-        record.append(event)
-    record.close()
+    keep(folder, job)
     assert "earlier failures  1 restart after worker:0 exited 5; not restarted: " in report(
         folder, job
     )
+
+
+def test_all_in_which_a_task_differs_is_in_its_row(folder: JobFolder) -> None:
+    first = ["worker:0 first", *["worker:0 reports STEP=100"] * 2]
+    keep(folder, play(["mwm worker:2", *first, "worker:1 first", "worker:1 reports STEP=40"]))
+    late = "slowest: 4.0 s until its first step; usual: 2.0 s"
+    assert Report(folder).marks == {"worker:1": f"{late}; slowest: 40 steps; usual: 100"}
 
 
 # What `status` says -------------------------------------------------------------------------

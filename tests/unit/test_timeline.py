@@ -236,29 +236,25 @@ def test_each_phase_has_its_time_its_length_and_who_was_last() -> None:
     printed = {(A, 0): 107.0, (B, 0): 107.5, (A, 1): 144.0}
     first, second = Timing(HISTORY, printed, until=999.0).attempts
     assert phases(first) == {
-        "accepted": (100.0, 0.0, ""),
-        "hosts reached": (103.0, 3.0, "gpu0"),
-        "files sent": (104.0, 1.0, ""),
-        "ports held": (105.0, 1.0, ""),
-        "program executed": (106.5, 1.5, "worker:1"),
-        "first output": (107.5, 1.0, "worker:1"),
-        "first step": (114.0, 6.5, "worker:0"),
-        "last step": (135.0, 21.0, "worker:0"),
+        "accepted": (100.0, 0.0, ""), "hosts reached": (103.0, 3.0, "gpu0"),
+        "files sent": (104.0, 1.0, ""), "ports held": (105.0, 1.0, ""),
+        "program executed": (106.5, 1.5, "worker:1"), "first output": (107.5, 1.0, "worker:1"),
+        "first step": (114.0, 6.5, "worker:0"), "last step": (135.0, 21.0, "worker:0"),
         "end": (138.0, 3.0, "worker:1"),
-    }
+    }  # fmt: skip
     assert first.reached[1].spread == 2.0
     assert (first.tasks, first.cause, first.resumed) == ((A, B), None, False)
     assert phases(second) == {
-        "accepted": (139.0, 0.0, ""),
-        "hosts reached": (141.0, 2.0, ""),
-        "program executed": (143.5, 2.5, "worker:1"),
-        "first output": (144.0, 0.5, ""),
-        "first step": (151.0, 7.0, "worker:0"),
-        "last step": (172.0, 21.0, "worker:0"),
+        "accepted": (139.0, 0.0, ""), "hosts reached": (141.0, 2.0, ""),
+        "program executed": (143.5, 2.5, "worker:1"), "first output": (144.0, 0.5, ""),
+        "first step": (151.0, 7.0, "worker:0"), "last step": (172.0, 21.0, "worker:0"),
         "end": (175.0, 3.0, "worker:1"),
-    }
+    }  # fmt: skip
     assert second.cause is not None
     assert second.cause.host == "gpu1"
+    resumed = [*HISTORY, created(200.0, events.JobResumed), *attempt(2, 205.0)]
+    *_, third = Timing(resumed, {}, until=999.0).attempts
+    assert (third.tasks, third.resumed, third.at(Phase.END)) == ((A, B), True, 238.0)
 
 
 def test_the_times_of_a_host_are_corrected_by_its_clock() -> None:

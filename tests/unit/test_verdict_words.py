@@ -22,7 +22,7 @@ from distrun.verdict.lone_calls import find_lone_calls
 from distrun.verdict.model import Kind, Verdict
 from distrun.verdict.task_failures import missing_checkpoint
 from distrun.words.causes import cause_advice, cause_text
-from distrun.words.formats import clip, format_names, install_command, wrapped
+from distrun.words.formats import clip, format_names, format_time, install_command, wrapped
 from harness.histories import MWM, Job
 from harness.scenarios import play, verdicts
 from harness.values import not_none
@@ -363,3 +363,9 @@ def test_of_many_names_those_that_are_not_shown_are_counted() -> None:
     names = [f"worker:{number}" for number in [*range(0, 16, 2), *range(20, 60)]]
     assert format_names(names[:8]) == ", ".join(names[:8])
     assert format_names(names) == ", ".join(names[:8]) + " and 40 more"
+
+
+def test_a_time_has_its_date_unless_it_is_today() -> None:
+    assert "-" not in format_time(time.time())
+    for days in (-1.5, 1.5):  # one of them is in this month
+        assert "-" in format_time(time.time() + days * 86400)
