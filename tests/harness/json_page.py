@@ -7,15 +7,9 @@ from typing import Any
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "json.md"
 _ROW = re.compile(r"^\| (`.*?`) \| (.*?) \|(.*)\|$")
 _SIMPLE: dict[str, tuple[type, ...]] = {
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "list": (list,),
-    "object": (dict,),
-    "any object": (dict,),
-    "null": (type(None),),
-}
+    "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,),
+    "list": (list,), "object": (dict,), "any object": (dict,), "null": (type(None),),
+}  # fmt: skip
 
 
 def tables(page: str) -> dict[str, dict[str, str]]:

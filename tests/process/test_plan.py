@@ -147,13 +147,9 @@ NASTY = {
     "QUOTES": "a'b\"c`d$e\\f!g*h?i~j#k&l;m|n<o>p(q)r{s}t",
     "LINES": "one\ntwo\n\n",
     "CONTROL": "\x1b[31mred\x07\x01\r\t\x7f \u202e\x85\n",
-    "FORMAT": "%s %d \\n \\033 %%",
-    "EMPTY": "",
-    "DASH": "-n",
-    "ACCENTS": "Grüße 東京 🎉",
-    "BLANKS": "  two  ",
-    "odd.name-1": "it's odd",
-}
+    "FORMAT": "%s %d \\n \\033 %%", "EMPTY": "", "DASH": "-n", "ACCENTS": "Grüße 東京 🎉",
+    "BLANKS": "  two  ", "odd.name-1": "it's odd",
+}  # fmt: skip
 
 
 def write_job(folder: Path, **program: Any) -> Path:

@@ -39,15 +39,9 @@ def test_later_launches_know_what_was_remembered(home: Path) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [
-        "",
-        "/etc/passwd",
-        DIGEST,
-        f"/two\nlines/{DIGEST}",
-        f"/\udce4/{DIGEST}",
-        f"/{'long/' * 1000}{DIGEST}",
-    ],
-)
+    ["", "/etc/passwd", DIGEST, f"/two\nlines/{DIGEST}", f"/\udce4/{DIGEST}",
+     f"/{'long/' * 1000}{DIGEST}"],
+)  # fmt: skip
 def test_a_host_cannot_name_another_file(home: Path, path: str) -> None:
     agents = SentAgents(str(home))
     agents.remember("key", path)

@@ -18,10 +18,7 @@ def values(text: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("before", "after", "steps"),
     [
-        ("s40, s50", "s41", 10),
-        ("s50", "s51", 0),
-        ("s50", "s0", 50),
-        ("s50", "s70", 0),
+        ("s40, s50", "s41", 10), ("s50", "s51", 0), ("s50", "s0", 50), ("s50", "s70", 0),
         ("e2 s70", "e2 s61", 10),
         ("e1 s40, e2 s41, e2 s70", "e1 s31", 40),
         ("e1 s39, e2 s1, e2 s34", "e2 s1", 34),
@@ -29,7 +26,7 @@ def values(text: str) -> dict[str, str]:
         ("e2 s34", "e1 s21", None),  # it may count within epochs or over all
         ("s39, s1, s30", "s1", None),  # it counts within epochs, and nobody knows in which
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("is_printed", [False, True], ids=["reported", "printed"])
 def test_what_is_repeated(before: str, after: str, steps: int | None, is_printed: bool) -> None:
     gap, emitted = gap_of("worker:0")
