@@ -104,19 +104,23 @@ def test_attach_shows_all_output(distrun: Distrun, terminal: OpenTerminal, tmp_p
 
 
 def test_ctrl_c_asks_and_s_ends_the_job(distrun: Distrun, job: str, terminal: OpenTerminal) -> None:
-    windows = [terminal("attach", job, columns=100) for _ in range(3)]
+    windows = [terminal("attach", job, columns=100) for _ in range(4)]
     before = termios.tcgetattr(windows[0].master)
     for window in windows:
         window.shows("begun worker:0", "begun worker:1", "2/2 tasks up")
         window.type(CTRL_C)
         window.shows(QUESTION)
+    windows[0].type("x")
+    wait_until(lambda: "tasks up" in windows[0].read().rpartition(QUESTION)[2])
+    windows[0].type(CTRL_C)
+    wait_until(lambda: "tasks up" not in windows[0].read().rpartition(QUESTION)[2])
     # The last question is still open when the job ends.
-    for window, key, code in zip(windows, ("d", "s", ""), (0, 137, 137), strict=True):
+    for window, key, code in zip(windows, ("d", CTRL_C, "s", ""), (0, 130, 137, 137), strict=True):
         window.type(key)
         assert window.finish() == code
-        assert distrun.status()["running"] is (key == "d")
+        assert distrun.status()["running"] is (code != 137)
         assert termios.tcgetattr(window.master) == before
-    assert "distrun attach" in windows[1].seen.splitlines()[-1]
+    assert "distrun attach" in windows[2].seen.splitlines()[-1]
 
 
 def test_without_a_name_a_running_job_is_meant(distrun: Distrun, job: str, tmp_path: Path) -> None:

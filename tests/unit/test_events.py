@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import resource
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -73,6 +74,9 @@ def test_a_torn_last_line_is_ignored_wherever_it_is_torn(record: Path) -> None:
         record.write_bytes(whole[:size])
         found += reader.read_new()
         assert read(str(record)) == found == STARTED[: 4 + (size == len(whole))]
+    assert not reader.has_skipped
+    os.truncate(record, 1 << 30)
+    assert (reader.read_new(), reader.has_skipped) == ([], True)
 
 
 @pytest.mark.parametrize(

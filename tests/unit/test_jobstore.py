@@ -80,6 +80,8 @@ def test_what_cannot_be_found_names_what_is_there(store: JobStore) -> None:
     assert error.value.hint == "there are no jobs yet"
     with pytest.raises(UsageError, match="no jobs yet"):
         store.newest()
+    with pytest.raises(UsageError, match="cannot be empty"):
+        store.find("")
     ids = [add(store, "mnist", order=order).job_id for order in range(3)]
     with pytest.raises(UsageError, match="fits several jobs") as error:
         store.find("mnist-")

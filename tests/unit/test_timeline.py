@@ -120,6 +120,14 @@ def test_a_lost_host_ends_what_its_tasks_did() -> None:
     assert shown(history, B)[-1] == (Activity.STARTING, 0.0, 1000.0)
 
 
+def test_a_resume_ends_what_the_lost_attempts_did() -> None:
+    resumed = [created(50.0, events.JobResumed), planned(52.0), started(55.0, A, 1)]
+    assert shown([created(0.0), planned(0.0), started(1.0, A), *resumed], A) == [
+        *((Activity.WAITING, 0.0, 1.0), (Activity.STARTING, 1.0, 50.0)),
+        *((Activity.WAITING, 50.0, 55.0), (Activity.STARTING, 55.0, 1000.0)),
+    ]
+
+
 def task(name: str, *, step: int = 100, memory: int = 0, cpu: float = 50.0) -> TaskState:
     return TaskState(
         name=name, role=Role.WORKER, index=int(name[-1]), host="gpu", reported={"STEP": str(step)},
