@@ -24,15 +24,8 @@ TRAINING = (
 a core and more: only `TRAINERS` processes run them, beside others that mostly wait."""
 TRAINERS = 2
 FIRST = (
-    *(
-        "tests/unit/test_style.py",
-        "tests/ssh/",
-        "tests/slurm/",
-        "tests/kubernetes/",
-        "tests/reach/",
-        *TRAINING,
-    ),
-    *("tests/process/test_wheel.py", "tests/process/"),
+    *("tests/unit/test_style.py", "tests/ssh/", "tests/slurm/", "tests/kubernetes/"),
+    *("tests/reach/", *TRAINING, "tests/process/test_wheel.py", "tests/process/"),
 )
 """The long tests come first, so that no process ends alone with one of them."""
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import re
 import resource
 from functools import partial
@@ -61,8 +62,7 @@ def test_what_tasks_wrote_and_results_come_back(ssh: Ssh, distrun: Distrun) -> N
     assert pipe.startswith("results are not all here: h2: out/pipe: a named pipe")
     assert "no file that a task wrote matches 'out/absent'" in absent
 
-    done = distrun.checked("fetch", "job", "out", "-o", "back", "--json")
-    found = json.loads(done.stdout)
+    found = json.loads(distrun.checked("fetch", "job", "out", "-o", "back", "--json").stdout)
     reader = Reader(PAGE.read_text())
     reader.check("fetch", found)
     assert reader.faults == []
@@ -91,8 +91,14 @@ def test_what_tasks_wrote_and_results_come_back(ssh: Ssh, distrun: Distrun) -> N
     (back / "same").write_text("mine")
     assert "out/same; nothing was fetched" in distrun.told(2, "fetch", "job", "out", "-o", "back")
     assert (back / "same").read_text() == "mine"
-    distrun.checked("fetch", "job", "out", "-o", "back", "--force")
-    assert (back / "same").read_text() == "same in both"
+    keyboard, terminal = pty.openpty()
+    os.write(keyboard, b"n\ny\n")
+    for option, code in (("--json", 2), ("--output=back", 2), ("--output=back", 0), ("--force", 0)):
+        (back / "same").write_text("mine")
+        done = distrun("fetch", "job", "out", "-o", "back", option, stdin=terminal)
+        assert done.returncode == code, done.stderr
+        assert ("replace 1 newer file in back?" in done.stderr) is (option == "--output=back")
+        assert (back / "same").read_text() == ("mine" if code else "same in both")
     assert "fetched 2 files" in distrun("fetch", "job", "out/diff*", "-o", "less").stderr
     nothing = distrun.told(2, "fetch", "job", "aut", "-o", "nothing")
     assert "no file that a task wrote matches 'aut'" in nothing
