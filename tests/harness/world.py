@@ -32,6 +32,7 @@ import platform
 import re
 import signal
 import socket
+import stat
 import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -129,6 +130,13 @@ class World:
         self.kill_supervisor()
         self.machines.close()
         self._patches.close()
+        # What real processes would have held until their end: their folders, and a job's lock.
+        for each in map(int, os.listdir("/proc/self/fd")):
+            with contextlib.suppress(OSError):
+                path = os.readlink(f"/proc/self/fd/{each}")
+                is_held = stat.S_ISDIR(os.fstat(each).st_mode) or path.endswith("/supervisor.lock")
+                if is_held and path.startswith(f"{self._home.parent}/"):
+                    os.close(each)
 
     # The job ------------------------------------------------------------------------------
 
@@ -152,10 +160,11 @@ class World:
         self._folder = folder
         ours, theirs = socket.socketpair()
         self._launch = Channel(ours.fileno(), ours.detach(), protocol.Notice)
-        descriptor = theirs.detach()
+        reader = theirs.detach()
+        writer = os.dup(reader)
 
         def main() -> None:
-            launch: Any = Channel(descriptor, descriptor, protocol.Request)
+            launch: Any = Channel(reader, writer, protocol.Request)
             self._supervisor = Supervisor(
                 *(folder, self._spec, launch),
                 protocol.OpenJob("", "", {}, "", preflight=False, assumed_dead=assumed_dead),
@@ -164,7 +173,7 @@ class World:
             job_folder.replace_file(folder.resolved_spec_file, json.dumps(to_json(self._spec)))
             self._supervisor.run([])
 
-        self._process = Program(self.hosts[HERE], "supervisor", main, streams=[descriptor])
+        self._process = Program(self.hosts[HERE], "supervisor", main, streams=[reader, writer])
         self._process.closers.append(self._on_supervisor_end)
         self.machines.settle()
 
