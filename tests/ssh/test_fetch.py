@@ -159,7 +159,8 @@ def test_a_fetch_that_was_cut_goes_on_where_it_was(ssh: Ssh, distrun: Distrun) -
 def test_a_limited_log_is_limited_on_its_host_and_here(ssh: Ssh, distrun: Distrun) -> None:
     (h1,) = ssh.hosts(1)
     own = "$(readlink /proc/$$/fd/1)"
-    script = f"seq -f 'line %08.0f' 100000 299999; sleep 0.5; du -k {own}; sleep 1"
+    few = f"[ $(du -k {own} | cut -f 1) -le 360 ]"
+    script = f"seq -f 'line %08.0f' 100000 299999; until {few}; do sleep 0.05; done; du -k {own}"
     launched = distrun.checked("launch", ssh.spec(script, [h1], logs={"max_size": "300KB"}))
     kept = int(re.findall(r"(\d+)\t/.*worker-0.log", launched.stdout)[0])
     assert 300_000 <= kept * 1024 <= 300_000 + 64 * 1024 + 4096
