@@ -39,6 +39,7 @@ def test_each_field_has_its_place() -> None:
         args=["--steps", "$(STEPS)", "$$(HOME)", "{rank}", "$(hostname)"],
         env=[
             {"name": "STEPS", "value": "100"},
+            {"name": "KEY", "value": "of an earlier item"},
             {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
             {"name": "URL", "value": "https://$(KEY)@host"},
             {"name": "LAST", "value": "step-$(STEPS)"},
@@ -103,8 +104,7 @@ def test_roles_keep_their_own_arguments_variables_and_policies() -> None:
         "evaluator": 1,
     }
     assert (spec["strategy"], spec["success"]) == ("parameter_server", "all")
-    assert spec["restart"] == {"max": 100}
-    assert spec["timeouts"] == {"grace": "120s"}
+    assert (spec["restart"], spec["timeouts"]) == ({"max": 100}, {"grace": "120s"})
     assert spec["kubernetes"] == {"namespace": "team", "image": "i:1", "pods": 5}
     assert "Worker.template.spec.terminationGracePeriodSeconds: holds for all roles" in comments
     assert "Master: is the role chief" in comments
@@ -117,7 +117,8 @@ def test_what_a_cluster_has_beside_it_is_told_and_its_queue_is_kept() -> None:
     worker, empty = replicas(resources=resources), replicas(0)
     worker["template"]["spec"] |= {"restartPolicy": "Always", "volumes": None}
     worker["template"]["metadata"] = {"labels": {"a": "b"}, "name": "x"}
-    document = yaml.safe_load(tfjob({"Worker": worker, "PS": empty}, runPolicy={}, suspend=True))
+    document = yaml.safe_load(tfjob({"Worker": worker, "PS": empty}, suspend=True))
+    document["spec"]["runPolicy"] = {"schedulingPolicy": {"queue": "q"}}
     document["status"] = {"conditions": []}
     document["metadata"] |= {
         "uid": "1", "labels": {"kueue.x-k8s.io/queue-name": "team"}, "annotations": {"a": "b"}
@@ -125,7 +126,7 @@ def test_what_a_cluster_has_beside_it_is_told_and_its_queue_is_kept() -> None:
     claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "data"}}
     other = {"kind": "Values", "metadata": ["a"]}  # of another tool
     listed = {"kind": "List", "items": [document, claim]}
-    spec, comments = converted(yaml.safe_dump_all([listed, other]))
+    spec, comments = converted(f"%YAML 1.2\n---\n{yaml.safe_dump_all([listed, other])}---")
     assert spec["kubernetes"]["queue"] == "team"
     pod = {"metadata": {"labels": {"a": "b"}}}
     own = [{"resources": resources}]  # as it is written, where more may be used than is asked for
@@ -134,7 +135,7 @@ def test_what_a_cluster_has_beside_it_is_told_and_its_queue_is_kept() -> None:
     for path in (
         *("status", "metadata.uid", "metadata.annotations", "spec.suspend", f"{at}PS"),
         *(f"{at}Worker.template.spec.restartPolicy", f"{at}Worker.template.metadata.name"),
-        *("PersistentVolumeClaim data", "Values"),
+        *("PersistentVolumeClaim data", "Values", "spec.runPolicy.schedulingPolicy.queue"),
     ):
         assert f"# {path}: " in comments
     assert "metadata.labels" not in comments.replace("template.metadata.labels", "")
@@ -162,12 +163,11 @@ def test_roles_have_the_pods_of_their_own_templates() -> None:
 
 def test_yaml_is_read_as_kubectl_reads_it() -> None:
     """A text that it would read as a number or a boolean has quotes."""
-    texts = ["12e4567", "1e-3", "08", "0o644", "Y", "on"]
-    text = tfjob({"Worker": replicas(x="y")})
-    text = text.replace("x: y", f"<<: {{mode: 0644, once: On, texts: {texts}}}")
-    own = {"texts": texts, "mode": 0o644, "once": True}
+    own: Json = {"t": ["12e4567", "1e-3", "08", "0o644", "Y", "on"], "mode": 0o644, "once": True}
+    fields = f"<<: {{mode: 0644, once: On, t: {own['t']}}}"
+    text = tfjob({"Worker": replicas(x="y")}).replace("x: y", fields)
     assert converted(text)[0]["kubernetes"]["pod"] == {"spec": {"containers": [own]}}
-    assert [each for each in texts if f"- '{each}'\n" not in convert(text)] == []
+    assert [each for each in own["t"] if f"- '{each}'\n" not in convert(text)] == []
 
 
 def test_parameter_servers_without_a_chief_have_independent_workers_also_on_this_machine() -> None:
@@ -179,23 +179,18 @@ def test_parameter_servers_without_a_chief_have_independent_workers_also_on_this
 
 
 def test_a_chief_that_trains_alone_is_a_worker() -> None:
-    spec, comments = converted(tfjob({"Chief": replicas(1, "Never"), "Evaluator": replicas(1)}))
-    assert (spec["cluster"]["worker"], "chief" in spec["cluster"]) == (1, False)
-    assert spec["success"] == "worker0"
+    spec, comments = converted(tfjob({"Chief": replicas(), "Evaluator": replicas()}))
+    assert (spec["cluster"], spec["success"]) == ({"worker": 1, "evaluator": 1}, "worker0")
     assert "# spec.tfReplicaSpecs.Chief: is the role worker" in comments
 
 
 def test_the_entry_point_of_an_image_can_be_given() -> None:
-    worker = replicas(args=["--steps=1"])
-    del worker["template"]["spec"]["containers"][0]["command"]
-    spec = yaml.safe_load(convert(tfjob({"Worker": worker}), ["python", "/m.py"]))
+    spec = yaml.safe_load(convert(tfjob({"Worker": NO_COMMAND}), ["python", "/m.py"]))
     assert spec["program"]["command"] == ["python", "/m.py", "--steps=1"]
 
 
-ALIASES = "a0: &a0 x\n" + "".join(
-    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)
-)
-NO_COMMAND = replicas()
+ALIASES = "a0: &a0 x\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 9}]\n" for n in range(1, 12))
+NO_COMMAND = replicas(args=["--steps=1"])
 del NO_COMMAND["template"]["spec"]["containers"][0]["command"]
 
 
@@ -207,7 +202,7 @@ del NO_COMMAND["template"]["spec"]["containers"][0]["command"]
         (ALIASES, "aliases counted in full"),
         ("kind: PyTorchJob\nmetadata: {name: a}", "no TFJob is in it: PyTorchJob a"),
         ("kind: TFJob\nspec: {}\nspec: {}", "TFJOB:3:1: the key 'spec' is given twice"),
-        ("kind: TFJob\nname: {{ .Release.Name }}", "TFJOB:2:8: a key must be text"),
+        ("# A\n---\nkind: A\n---\nname: {{ .Release.Name }}", "TFJOB:5:8: a key must be text"),
         ("kind: TFJob\n---\nkind: TFJob\n", "2 TFJobs are in it: TFJob, TFJob"),
         ("kind: Experiment\nspec: {trialSpec: {kind: TFJob}}", "into a file of its own"),
         (tfjob({"Worker": replicas()}, version="kubeflow.org/v1beta1"), "only apiVersion changes"),
@@ -227,11 +222,16 @@ del NO_COMMAND["template"]["spec"]["containers"][0]["command"]
         (tfjob({"Worker": replicas(), "PS": replicas(command=["sh"])}), "different programs"),
         (tfjob({"Worker": replicas(policy="Sometimes")}), "restartPolicy"),
         (tfjob({"Worker": {"replicas": 1}}), "Worker.template: it is missing"),
-        (tfjob({"Worker": replicas(image="-x")}), "kubernetes.image"),
-        (tfjob({"Worker": replicas("two")}), "cluster"),
+        (tfjob({"Worker": replicas(image="-x")}), "containers[tensorflow].image must"),
+        (tfjob({"Worker": replicas("two")}), "Worker.replicas: it must be a whole"),
+        (tfjob({"PS": replicas()}), "spec.tfReplicaSpecs: it has no Worker"),
+        (tfjob({"Worker": replicas(), "Evaluator": replicas(2)}), "tfReplicaSpecs.Evaluator: "),
+        (tfjob({"Worker": replicas()}, activeDeadlineSeconds=0), "spec.activeDeadlineSeconds: it"),
+        (tfjob({"Worker": replicas(args=["-l", 0.1])}), "[tensorflow].args[1]: it must be a text"),
+        (tfjob({"Worker": replicas(args=["$(TF_CONFIG)"])}), "$(TF_CONFIG) is known in"),
         (tfjob([]), "spec.tfReplicaSpecs"),
         (tfjob({"Worker": replicas(env=["A=1"])}), "not the form"),
-        (tfjob({"Worker": replicas(resources={"limits": {"nvidia.com/gpu": "two"}})}), "two"),
+        (tfjob({"Worker": replicas(resources={"limits": {"nvidia.com/gpu": "two"}})}), "/gpu: it"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(text: str, said: str) -> None:

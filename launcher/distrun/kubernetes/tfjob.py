@@ -11,7 +11,7 @@ from distrun.errors import InvalidSpecError
 from distrun.spec.loader import load_mapping
 from distrun.spec.nodes import Mapping
 from distrun.spec.placeholders import literal
-from distrun.spec.problems import Problems, printable
+from distrun.spec.problems import Problems, SpecProblemsError, printable
 from distrun.spec.schedulers import QUANTITIES, plain
 from distrun.spec.yamlnodes import parse
 from distrun.spec.yamltext import dump
@@ -25,8 +25,13 @@ _CONTAINER = "tensorflow"
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _VARIABLE = re.compile(r"\$(\$)|\$\(([^)]*)\)")
 """As Kubernetes expands them in `command`, `args` and `env`; the first form stands for `$`."""
+_DOCUMENTS = re.compile(r"^---(?=\s|\Z)", re.MULTILINE)
+_NO_DOCUMENT = re.compile(r"(?:%YAML|[ \t]*#|\.\.\.).*|\s*")
+"""A line that is no part of a document's values."""
 _KEYS = {"cpu": "cpus", "memory": "memory", "nvidia.com/gpu": "gpus"}
 """What a spec calls the resources of pods that are all alike."""
+_STRONGER = {"queue": "metadata's label", "priority_class": "pods"}
+"""What counts more than the schedulingPolicy."""
 _OLD = """write it as kubeflow.org/v1 has it: with spec.tfReplicaSpecs, only apiVersion changes; an
     item of spec.replicaSpecs becomes a key there, with the name of its tfReplicaType"""
 _MANY = 100
@@ -41,12 +46,11 @@ def convert(text: str, entry_point: Sequence[str] = (), shown: str = "TFJOB") ->
     `entry_point`: of the image, for containers without a command. `shown`: its name in messages.
     Raises InvalidSpecError.
     """
-    problems = Problems()
-    texts = filter(str.strip, re.split(r"^---(?=\s)", text, flags=re.MULTILINE))
-    roots = [
-        parse(each, f"{shown} (document {number})" if number > 1 else shown, problems)
-        for number, each in enumerate(texts, 1)
-    ]
+    problems, roots, above = Problems(), [], 0
+    for each in _DOCUMENTS.split(re.sub("^\ufeff", "", text, flags=re.MULTILINE)):
+        if not all(map(_NO_DOCUMENT.fullmatch, each.splitlines())):
+            roots.append(parse("\n" * above + each, shown, problems))  # a place is that in the file
+        above += each.count("\n")
     problems.raise_if_any()
     objects = [plain(each, is_manifest=True) for each in roots if isinstance(each, Mapping)]
     for each in list(objects):
@@ -72,7 +76,10 @@ def convert(text: str, entry_point: Sequence[str] = (), shown: str = "TFJOB") ->
             f"a field has not the form that TFJobs have: {printable(str(error))}",
             hint="`kubectl apply --dry-run=server -f` names the field",
         ) from None
-    load_mapping(spec)
+    try:
+        load_mapping(spec)
+    except SpecProblemsError as error:
+        raise converted.in_its_terms(error) from None
     title = f"From the TFJob {spec['name']}. Check it with `distrun plan`."
     comments = (f"# {printable(each)}\n" for each in (title, *converted.notes))
     return "".join(comments) + dump(spec)
@@ -83,7 +90,8 @@ class _Role:
 
     def __init__(self, name: str, path: str, fields: Json) -> None:
         self.name, self.path = name, path
-        self.count = fields.pop("replicas", 1)
+        replicas = _whole(fields, "replicas", path)
+        self.count = 1 if replicas is None else replicas
         self.restart = fields.pop("restartPolicy", None) or "Never"
         self.template = _mapping(fields.pop("template", None), f"{path}.template")
         self.left = fields
@@ -101,10 +109,11 @@ class _Role:
         self._elsewhere: dict[str, Json] = {}
         """The variables whose values only the cluster knows."""
         for each in self.container.pop("env", None) or []:
-            value = str(each.get("value", ""))
+            value = _text(each.get("value", ""), f"{self.container_path}.env[{each['name']}].value")
             names = {found[2] for found in _VARIABLE.finditer(value)}
             is_elsewhere = names & self._elsewhere.keys() and not names & self.env.keys()
             if "valueFrom" in each or is_elsewhere:
+                self.env.pop(each["name"], None)  # of two values, the last one holds
                 self._elsewhere[each["name"]] = each
             else:
                 self.env[each["name"]] = self.expand(value)
@@ -119,7 +128,8 @@ class _Role:
                 return "$"
             if found[2] in self.env:
                 return self.env[found[2]]
-            if found[2] in self._elsewhere or "envFrom" in self.container:
+            is_elsewhere = found[2] == "TF_CONFIG" or found[2] in self._elsewhere
+            if is_elsewhere or "envFrom" in self.container:
                 why = "is known in the pod only: read the variable in the program, or in a shell"
                 raise _refused(self.container_path, f"the value of {found[0]} {why}")
             return found[0]
@@ -162,7 +172,7 @@ class _Conversion:
         self._spec["kubernetes"] = {key: value for key, value in settings.items() if value}
         self._convert_programs()
         self._convert_pods()
-        self._convert_restarts(policy.pop("backoffLimit", None), f"{at}.backoffLimit")
+        self._convert_restarts(_whole(policy, "backoffLimit", at), f"{at}.backoffLimit")
         self._convert_policy(policy, at)
         self._convert_success(spec.pop("successPolicy", None) or "")
         for path, fields in {"spec": spec, at: policy}.items():
@@ -174,6 +184,29 @@ class _Conversion:
         if "${" in repr(self._spec):
             self._spec["vars"] = "off"
         return self._spec
+
+    def in_its_terms(self, error: SpecProblemsError) -> InvalidSpecError:
+        """Return the problems of the spec with the TFJob's fields in place of the spec's keys."""
+        container = self._first.container_path
+        fields = {
+            "name": "metadata.name",
+            "kubernetes.namespace": "metadata.namespace",
+            "kubernetes.pod": f"{self._first.path}.template",
+            "kubernetes.image": f"{container}.image",
+            "kubernetes.gpus": f"{container}.resources.limits",
+        }
+        for role in self._roles.values():
+            own = f"cluster.{role.name}"
+            fields |= {own: role.path, f"{own}.pod": f"{role.path}.template"}
+        lines = []
+        for each in error.problems:
+            key = max((one for one in fields if each.file.startswith(one)), key=len, default="")
+            said = each.message.replace(key, fields[key]) if key else each.message
+            place = fields.get(key, each.file)
+            said = said if said.startswith(place) else f"{place}: {said}"
+            is_of_spec = key.startswith("cluster.") and not key.endswith(".pod")
+            lines.append(said if is_of_spec or not each.hint else f"{said}; {each.hint}")
+        return InvalidSpecError("\n".join(lines))
 
     def _note(self, path: str, text: str) -> None:
         self.notes.append(f"{path}: {text}")
@@ -222,6 +255,8 @@ class _Conversion:
         has_ps = "ps" in self._roles
         served = (name for name, row in STRATEGIES.items() if Role.PS in row.roles)
         strategy = next(served) if has_ps else USUAL
+        if "worker" not in self._roles:
+            raise _refused("spec.tfReplicaSpecs", f"it has no Worker, which {strategy} needs")
         self._spec["strategy"] = strategy
         why = "it has parameter servers" if has_ps else "it has no parameter servers"
         self._note("spec.tfReplicaSpecs", f"guessed: strategy {strategy}, because {why}")
@@ -262,6 +297,9 @@ class _Conversion:
         command, args = (role.container.pop(key, None) or [] for key in ("command", "args"))
         if not (isinstance(command, list) and isinstance(args, list)):
             raise _refused(role.container_path, "command and args must be lists of words")
+        for key, words in (("command", command), ("args", args)):
+            for at, each in enumerate(words):
+                _text(each, f"{role.container_path}.{key}[{at}]")
         command = command or self._entry_point
         if not command:
             raise InvalidSpecError(
@@ -270,7 +308,7 @@ class _Conversion:
                 hint="give that: --command 'python /app/train.py' (`docker inspect` shows it); if "
                 "there is none, rename args to command",
             )
-        return [literal(role.expand(str(each))) for each in [*command, *args]]
+        return [literal(role.expand(each)) for each in [*command, *args]]
 
     def _convert_env(self, program: Json) -> None:
         for role in self._roles.values():
@@ -307,7 +345,7 @@ class _Conversion:
             for name, each in own.items():
                 self._spec["cluster"][name]["pod"] = _template(each)
         else:
-            _convert_resources(container, settings)
+            _convert_resources(container, settings, self._first.container_path)
             if self._roles.keys() - {"chief", "worker"}:  # a TFJob has a pod for each replica
                 settings["pods"] = sum(role.count for role in self._roles.values())
         if template := _template(common):
@@ -315,7 +353,10 @@ class _Conversion:
 
     def _convert_grace(self) -> None:
         key = "terminationGracePeriodSeconds"
-        found = {role.path: role.pod.pop(key) for role in self._roles.values() if key in role.pod}
+        written = (each for each in self._roles.values() if key in each.pod)
+        found = {
+            each.path: _whole(each.pod, key, f"{each.path}.template.spec") or 0 for each in written
+        }
         if found:
             path = max(found, key=lambda each: found[each])
             self._spec["timeouts"] = {"grace": f"{found[path]}s"}
@@ -354,15 +395,17 @@ class _Conversion:
             raise _refused(f"{path}.managedBy", "another controller is to run it")
         at = f"{path}.schedulingPolicy"
         scheduling = _mapping(policy.pop("schedulingPolicy", None) or {}, at)
-        for key, own, fields in (
-            ("scheduleTimeoutSeconds", "start", scheduling),
-            ("activeDeadlineSeconds", "run", policy),
+        for key, own, fields, where in (
+            ("scheduleTimeoutSeconds", "start", scheduling, at),
+            ("activeDeadlineSeconds", "run", policy, path),
         ):
-            if fields.get(key) is not None:
-                self._spec.setdefault("timeouts", {})[own] = f"{fields.pop(key)}s"
+            seconds = _whole(fields, key, where, least=1)
+            if seconds is not None:
+                self._spec.setdefault("timeouts", {})[own] = f"{seconds}s"
         for key, own in (("queue", "queue"), ("priorityClass", "priority_class")):
-            if scheduling.get(key) and own not in self._spec["kubernetes"]:
-                self._spec["kubernetes"][own] = scheduling.pop(key)
+            wanted = scheduling.pop(key, None)
+            if wanted and self._spec["kubernetes"].setdefault(own, wanted) != wanted:
+                self._note(f"{at}.{key}", f"dropped: that of the {_STRONGER[own]} counts")
         for fields, key, why in (
             (scheduling, "minAvailable", "distrun starts all tasks or none"),
             (policy, "cleanPodPolicy", "no pod outlives the job, and its logs stay here"),
@@ -429,12 +472,15 @@ def _template(overlay: Json) -> Json:
     return {key: value for key, value in parts if value}
 
 
-def _convert_resources(container: Json, settings: Json) -> None:
+def _convert_resources(container: Json, settings: Json, path: str) -> None:
     """Convert what pods may use. If they ask for less than that, it stays as it is written."""
     limits = container.get("resources", {}).get("limits") or {}
     if container.get("resources", {}).keys() == {"limits"}:
         for key, own in _KEYS.items():
             text = str(limits.get(key, ""))
+            if text and own == "gpus" and not text.isdecimal():
+                where = f"{path}.resources.limits.{key}"
+                raise _refused(where, f"it must be a whole number, not '{text}'")
             if text and re.fullmatch(QUANTITIES.get(own, ".*"), text):
                 del limits[key]
                 settings[own] = int(text) if own == "gpus" else text
@@ -445,6 +491,21 @@ def _convert_resources(container: Json, settings: Json) -> None:
 def _mapping(value: Any, path: str) -> Json:
     if not isinstance(value, dict):
         raise _refused(path, "it must be a mapping" if value is not None else "it is missing")
+    return value
+
+
+def _whole(fields: Json, key: str, path: str, least: int = 0) -> int | None:
+    """Take a whole number out of the fields of `path`; None: it is not there."""
+    value: int | None = fields.pop(key, None)
+    if value is not None and (type(value) is not int or value < least):
+        reason = f"it must be a whole number of {least} or more, not {value!r}"
+        raise _refused(f"{path}.{key}", reason)
+    return value
+
+
+def _text(value: Any, path: str) -> str:
+    if not isinstance(value, str):
+        raise _refused(path, "it must be a text: put quotes around it")
     return value
 
 
