@@ -322,8 +322,7 @@ def test_values_are_replaced_added_and_read_as_yaml(folder: Path) -> None:
     assert spec.program.args == ("--epochs", "5", "0.10", "--last")
     assert (spec.timeouts.grace, spec.restart.max) == (3.0, 7)
     assert [(host.name, host.slots) for host in spec.hosts[1:]] == [("gpu1", 2), ("gpu2", None)]
-    assert spec.program.env == {"A": "b=c"}
-    assert spec.roles[1].env == {"X": "off"}
+    assert (spec.program.env, spec.roles[1].env) == ({"A": "b=c"}, {"X": "off"})
     assert spec.name == "42"
 
 
@@ -341,6 +340,7 @@ WHOLE = "set the whole of it instead"
         ("cluster.worker", "this is not PATH=VALUE; write for example cluster.worker=4"),
         ("a..b=4", "this is not PATH=VALUE; write for example cluster.worker=4"),
         ("name=[", "not valid YAML: while parsing a flow node, did not find expected node content"),
+        ("name=a #1", "to YAML, '#' begins a comment; put quotes around the text as well"),
         ("name=!!str a", "the YAML tag '!!str' is not allowed; write the value without a tag"),
         ("timeouts={grace: 1s, grace: 2s}", "the key 'grace' is given twice; keep one of them"),
     ],

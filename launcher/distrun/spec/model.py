@@ -41,7 +41,13 @@ from distrun.spec.hostnames import (
 from distrun.spec.nodes import Mapping, Node, Scalar, flow_style
 from distrun.spec.problems import nearest, quoted
 from distrun.spec.scalars import Boolean, Choice, Duration, ExitCodes, Integer, Size, Text, one_of
-from distrun.spec.schedulers import KubernetesSpec, Overlay, SlurmSpec
+from distrun.spec.schedulers import (
+    KubernetesSpec,
+    Overlay,
+    SlurmSpec,
+    kubernetes_hint,
+    slurm_hint,
+)
 from distrun.spec.schema import (
     Key,
     ListOf,
@@ -66,7 +72,7 @@ from distrun.strategies import (  # at run time too: distrun.codec reads the hin
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from distrun.spec.problems import Problems
     from distrun.spec.schema import JsonSchema
@@ -799,8 +805,12 @@ class TensorBoardSpec(Frozen, kw_only=True):
 # fmt: on
 
 
-def _section(kind: Any, expected: str) -> MappingSchema:
-    return MappingSchema(expected=expected, kind=kind, keys=keys_of(kind))
+def _section(
+    kind: Any, expected: str, unknown_hint: Callable[[str], str] | None = None
+) -> MappingSchema:
+    return MappingSchema(
+        expected=expected, kind=kind, keys=keys_of(kind), unknown_hint=unknown_hint
+    )
 
 
 BY_RUN = "distrun run"
@@ -945,11 +955,13 @@ class Spec(Frozen, kw_only=True):
     ssh: SshSpec = key(_section(SshSpec, "a mapping such as {user: u, port: 22}"), SshSpec(),
         _OF_SSH, examples=({"user": "u", "port": 22},),
         help="How distrun calls ssh to reach other hosts.")
-    slurm: SlurmSpec = key(_section(SlurmSpec, "a mapping such as {partition: gpu, time: 12h}"),
+    slurm: SlurmSpec = key(
+        _section(SlurmSpec, "a mapping such as {partition: gpu, time: 12h}", slurm_hint),
         SlurmSpec(), "the cluster's defaults", examples=({"partition": "gpu", "time": "12h"},),
         help="What `distrun submit` asks Slurm for. Other commands ignore it.")
     kubernetes: KubernetesSpec | None = key(
-        _section(KubernetesSpec, "a mapping such as {image: IMAGE, cpus: 4}"), None, "no pods",
+        _section(KubernetesSpec, "a mapping such as {image: IMAGE, cpus: 4}", kubernetes_hint),
+        None, "no pods",
         examples=({"image": "tensorflow/tensorflow:2.19.0"},),
         help="The pods of a job with `hosts: kubernetes`.")
     success: Success = key(_SUCCESS, words="`strategy`",

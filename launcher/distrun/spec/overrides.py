@@ -38,6 +38,9 @@ def _apply(root: Node, setting: str, problems: Problems) -> Node:
     value = parse(text, mark.file, problems, whole=mark)
     if value is None:
         return root
+    if isinstance(value, Scalar) and value.plain and re.search(r"(^|\s)#", text):
+        problems.add(mark, "to YAML, '#' begins a comment", "put quotes around the text as well")
+        return root
     try:
         return _assigned(root, steps, value, mark, "")
     except _PathError as error:

@@ -180,6 +180,8 @@ class Duration(ScalarSchema, kw_only=True):
     zero: bool = False
     shortest: float = 0.0
     why: str = ""
+    unit: str = "s"
+    """That of a number without one, most likely."""
 
     @property
     def expected(self) -> str:
@@ -205,12 +207,12 @@ class Duration(ScalarSchema, kw_only=True):
         return FAILED
 
     def _hint(self, node: Scalar) -> str:
+        if self.off and not node.empty and node.value in (None, False, "never", "none"):
+            return "write off"  # also for 0
         if re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", node.text):
-            return f"give it a unit: {node.text}s"
-        if units.parse_duration(compact := node.text.replace(" ", "")) is not None:
-            return f"write {compact}"
-        if self.off and not node.empty and node.value in (None, False):
-            return "write off"
+            return f"give it a unit: {node.text}{self.unit}"
+        if (meant := units.meant_duration(node.text)) is not None:
+            return f"write {meant}"
         if node.text == units.OFF:
             return "this one cannot be off"
         return ""
@@ -224,6 +226,8 @@ class Size(ScalarSchema, kw_only=True):
     """A size with a unit; reads as bytes, or None for `off`."""
 
     expected: str = "a size such as 100MB or 1GiB, or off"
+    unit: str = "MB"
+    """That of a number without one, most likely."""
 
     def read_scalar(self, node: Scalar, path: str, problems: Problems) -> Any:
         if node.text == units.OFF:
@@ -235,8 +239,12 @@ class Size(ScalarSchema, kw_only=True):
         if value:
             return value
         hint = ""
-        if re.fullmatch(r"[0-9]{1,12}", node.text) and value is None:
-            hint = f"give it a unit: {node.text}MB"
+        other = re.fullmatch(r"([0-9.]{1,12})\s*([KMGT])(i?)(B?)", node.text, re.IGNORECASE)
+        if re.fullmatch(r"[1-9][0-9]{0,11}", node.text):
+            hint = f"give it a unit: {node.text}{self.unit}"
+        elif other and value is None:
+            infix = other[3].lower() if other[3] or other[4] else self.unit[1:-1]
+            hint = f"write {other[1]}{other[2].upper()}{infix}B"
         return mismatch(node, path, self.expected, problems, hint)
 
     def own_schema(self) -> JsonSchema:

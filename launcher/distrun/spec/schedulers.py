@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from distrun.frozen import Frozen
 from distrun.spec.common_values import VERBATIM, count, list_hint
 from distrun.spec.nodes import Mapping, Node, Scalar, Sequence
+from distrun.spec.problems import quoted
 from distrun.spec.scalars import Boolean, Duration, Integer, Size, Text
 from distrun.spec.schema import FAILED, ListOf, Made, MapOf, OneOf, key, mismatch
 
@@ -32,6 +33,42 @@ _OWN_KEYS = {
 _SET = ("job-name", "ntasks", "ntasks-per-node", "open-mode", "output", "error", "no-kill", "chdir")
 """Options that distrun sets itself, or that would move what it reads."""
 _NO_JOB = ("wrap", "parsable", "test-only", "wait", "help", "usage", "version", "quiet", "verbose")
+
+
+_MORE = (
+    *("gres", "nodelist", "exclude", "reservation", "dependency", "begin", "licenses", "comment"),
+    *("mail-user", "mail-type", "mem-per-cpu", "mem-per-gpu", "gpus-per-task", "tmp", "switches"),
+)
+"""Options for `slurm.options` that people write as keys."""
+
+
+def slurm_hint(name: str) -> str:
+    """A hint for an unknown key that is an option of sbatch, or ''."""
+    option = name.replace("_", "-")
+    own = {"gpus": "gpus_per_node", **_OWN_KEYS}.get(option)
+    if own is not None:
+        return f"write it as slurm.{own}"
+    if option in _SET:
+        return "remove it: distrun sets it itself"
+    return f"write it as slurm.options.{option}" if option in _MORE else ""
+
+
+_OF_POD = (
+    *("nodeSelector", "tolerations", "affinity", "volumes", "imagePullSecrets", "initContainers"),
+    *("containers", "securityContext", "hostNetwork", "runtimeClassName", "schedulerName"),
+)
+
+
+def kubernetes_hint(name: str) -> str:
+    """A hint for an unknown key that is one of a pod's manifest, or ''."""
+    if name in _OF_POD:
+        return f"write it as kubernetes.pod.spec.{name}"
+    if name in ("labels", "annotations"):
+        return f"write it as kubernetes.pod.metadata.{name}"
+    if name in ("volumeMounts", "envFrom", "imagePullPolicy"):
+        return "write it in kubernetes.pod.spec.containers, in an item without a name"
+    known = {"env": "write it as program.env", "resources": "write cpus, memory and gpus"}
+    return known.get(name, "")
 
 
 def _option_problem(name: str) -> str | None:
@@ -88,15 +125,15 @@ class SlurmSpec(Frozen, kw_only=True):
         help="How many nodes the job gets. Where tasks have `gpus`, as many of them share a "
         "node as `gpus_per_node` allows. Other roles share the nodes.")
     """None: it follows from the cluster, see :mod:`distrun.slurm.settings`."""
-    time: float | None = key(Duration(), None, "the partition's limit", examples=("12h",),
+    time: float | None = key(Duration(unit="m"), None, "the partition's limit", examples=("12h",),
         help="How long one allocation may last, rounded up to whole minutes.")
     gpus_per_node: str | None = key(Made(_GPUS, str), None, "none", examples=(4, "a100:4"),
         help="How many GPUs the job gets on each node.")
     """A number, or a type and a number such as `a100:4`."""
     cpus_per_task: int | None = key(count(1), None, "the cluster's default", examples=(8,),
         help="How many cores the job gets for each task on a node.")
-    mem_per_node: int | None = key(Size(), None, "the partition's default", examples=("64GiB",),
-        help="How much memory the job gets on each node.")
+    mem_per_node: int | None = key(Size(unit="MiB"), None, "the partition's default",
+        examples=("64GiB",), help="How much memory the job gets on each node.")
     """In bytes."""
     exclusive: bool = key(Boolean(), False, examples=(True,),
         help="Whether no other job runs on its nodes.")
@@ -220,7 +257,15 @@ QUANTITIES = {"cpus": f"{_NUMBER}m?", "memory": rf"{_NUMBER}(?:[KMGTP]i|[kMGTP])
 
 
 def _quantity(name: str, expected: str) -> Text:
-    return Text(expected=expected, verbatim=True, least=1, pattern=QUANTITIES[name])
+    def problem(text: str) -> str | None:
+        if re.fullmatch(QUANTITIES[name], text):
+            return None
+        size = re.fullmatch(r"([0-9.]+)\s*([KMGTP])(i?)B?", text, re.IGNORECASE)
+        meant = f"{size[1]}{size[2].upper()}{size[3].lower()}" if size else ""
+        hint = f"; write {meant}" if re.fullmatch(QUANTITIES[name], meant) else ""
+        return f"must be {expected}, not {quoted(text)}{hint}"
+
+    return Text(expected=expected, verbatim=True, least=1, pattern=QUANTITIES[name], check=problem)
 
 
 # fmt: off

@@ -143,6 +143,9 @@ def _syntax_hint(text: str, place: Any) -> str:
     before = printable(culprit[start : place.column])
     caret = "".join("  " if east_asian_width(each) in "WF" else " " for each in before)
     is_reserved = culprit[place.column : place.column + 1] in tuple("@`%")
+    is_reserved |= (
+        re.match(r"[\w-]\[\d", culprit[max(0, place.column - 1) :]) is not None
+    )  # a range
     remedy = "put quotes around the text; " if is_reserved else ""
     return f"{remedy}here:\n    {shown}\n    {caret}^" if shown else ""
 
