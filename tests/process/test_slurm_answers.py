@@ -26,8 +26,8 @@ class FakeSlurm:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir()
-        self.says("sbatch", "cat >> $0.log; echo 7")
-        self.says("squeue", "echo '7|PENDING|2026-01-02T03:04:05|N/A|Priority'")
+        self.says("sbatch", "cat >> $0.log; echo '7;c'; echo It costs 3 units")
+        self.says("squeue", "echo CLUSTER: c; echo '7|PENDING|2026-01-02T03:04:05|N/A|Priority'")
         self.says("sacct", "exit 1")
 
     def says(self, name: str, script: str) -> None:

@@ -52,6 +52,8 @@ def _read(*command: str, may_fail: bool = False) -> dict[str, QueueEntry]:
         raise
     entries = {}
     for line in answer.splitlines():
+        if line.startswith("CLUSTER: "):  # where SLURM_CLUSTERS is set
+            continue
         fields = line.split("|", 4)
         if len(fields) != 5 or not fields[0] or not fields[1]:
             raise commands.unexpected(" ".join(command), line)
@@ -113,9 +115,10 @@ def requeue(number: str) -> None:
 def submit(script: str) -> str:
     """Queue a batch script; return Slurm's id of the job."""
     answer = commands.run("sbatch", "--parsable", given=script)
-    number = answer.splitlines()[-1].partition(";")[0] if answer else ""
-    if not number.isdigit():
+    found = re.findall(r"^([0-9]+)(?:;.*)?$", answer, re.MULTILINE)  # a site's plugins print, too
+    if not found:
         raise commands.unexpected("sbatch --parsable", answer)
+    number: str = found[-1]
     return number
 
 
