@@ -228,7 +228,7 @@ class Keeper:
         command = [*self._kubectl, "get", "job", "--ignore-not-found", "-o", "json"]
         missing = len(hosts)
         for name in [each for each, own in self._jobs.items() if own == shape]:
-            job = json.loads(kubectl.run([*command, name]) or "{}")
+            job = kubectl.parsed(kubectl.run([*command, name]) or "{}")
             status = job.get("status", {})
             ended = [each for each in status.get("conditions", ()) if each.get("status") == "True"]
             if job and not any(each["type"] in ("Complete", "Failed") for each in ended):
@@ -354,7 +354,7 @@ def why_no_pods(words: list[str], name: str) -> Cause:
     """Return what Kubernetes says of a Job that has no pods. `words`: those of kubectl."""
     with contextlib.suppress(CauseError, ValueError):
         command = [*words, "get", "job", name, "-o", "json"]
-        job = json.loads(kubectl.run(command, seconds=kubectl.READ_SECONDS))
+        job = kubectl.parsed(kubectl.run(command, seconds=kubectl.READ_SECONDS))
         if job["spec"].get("suspend"):
             return Cause(Code.POD_QUEUED, name=name)
     try:
@@ -413,6 +413,10 @@ class _Watch:
         found = []
         while self._text:
             self._text = self._text.lstrip()
+            line, is_whole, rest = self._text.partition("\n")
+            if is_whole and not line.startswith("{"):  # of a wrapper of kubectl
+                self._text = rest
+                continue
             try:
                 event, end = self._decoder.raw_decode(self._text)
             except ValueError:

@@ -118,7 +118,7 @@ def _begun(spec: Spec, job_id: str, say: Callable[[str], None]) -> Iterator[Batc
         # What guards it learns of an end once this has ended: until then, it may be created.
         create = ["/bin/sh", "-c", _TO_ITS_END, "sh", *given, "create", "-o", "json", "-f", "-"]
         kept = {"pass_fds": [guard.stdin.fileno()], "start_new_session": True}
-        made = json.loads(batch_job.run(create, job, **kept))
+        made = kubectl.parsed(batch_job.run(create, job, **kept))
         batch = replace(wanted, namespace=made["metadata"]["namespace"])
         _wait_for_pod(batch, spec.timeouts.start, say)
         yield batch

@@ -231,7 +231,7 @@ class KubernetesReach(Reach):
     def _ask(self, pod: str) -> Cause | None:
         command = [*kubectl.prefix(self._spec.kubernetes), "get", "pod", pod, "-o", "json"]
         try:
-            found = json.loads(kubectl.run(command, seconds=5.0))
+            found = kubectl.parsed(kubectl.run(command, seconds=5.0))
         except CauseError as error:
             return pods.end(None, pod) if "NotFound" in error.cause.text else None
         except ValueError:
