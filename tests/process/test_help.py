@@ -227,12 +227,12 @@ def test_keys_kinds_and_exit_codes_are_explained(distrun: Distrun) -> None:
 
 def test_init_writes_a_valid_spec_and_its_script(distrun: Distrun, tmp_path: Path) -> None:
     listed = distrun("init", "--list").stdout
+    assert "-o needs a template's name" in distrun.told(2, "init", "-o", "job.yaml")
     for name in ("mnist", "train.py"):
         assert "with your script: distrun init script\n" in distrun.told(2, "init", name)
     for name, script in examples().items():
         assert any(line.split()[:3] == [name, "Example", "script:"] for line in listed.splitlines())
-        folder = tmp_path / name
-        folder.mkdir()
+        (folder := tmp_path / name).mkdir()
         done = distrun.checked("init", name, "-o", f"{name}/job.yaml")
         assert f"wrote {name}/job.yaml and {name}/{name}.py" in done.stderr
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == {

@@ -585,7 +585,6 @@ def test_a_role_may_have_pods_of_its_own() -> None:
     own = jobs[1]["spec"]["template"]["spec"]
     assert OTHERS["volumes"][0] in own["volumes"]
     assert own["containers"][0]["env"] == OTHERS["containers"][0]["env"]
-
     names = [each.name for each in placed]
     rooms = {**room_of_hosts(spec), "pod4": 9}
     again = not_none(place_again(spec, placed, names, rooms))
@@ -602,6 +601,7 @@ def test_a_role_may_have_pods_of_its_own() -> None:
         ({"spec": {"terminationGracePeriodSeconds": "5"}}, "must be a whole number"),
         ({"spec": {"containers": [{"args": ["a"]}]}}, "distrun has its own args"),
         ({"spec": {"hostPID": True}}, "spec.hostPID: distrun ends all processes of its pods"),
+        ({"spec": {"restartPolicy": "OnFailure"}}, "spec.restartPolicy: it is Never"),
     ],
 )
 def test_an_overlay_has_the_types_of_a_template(overlay: Json, said: str) -> None:

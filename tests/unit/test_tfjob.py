@@ -79,9 +79,8 @@ def test_each_field_has_its_place() -> None:
     program = {"command": words, "sync": "off", "workdir": "/code", "env": env}
     assert spec["program"] == program
     assert spec["restart"] == {"max": 4, "never_on": ["1-127"]}
-    assert spec["timeouts"] == {"start": "60s", "run": "3600s"}
-    assert (spec["strategy"], spec["success"]) == ("multi_worker_mirrored", "worker0")
-    assert spec["cluster"] == {"worker": 2}
+    assert (spec["timeouts"], spec["success"]) == ({"start": "60s", "run": "3600s"}, "worker0")
+    assert (spec["strategy"], spec["cluster"]) == ("multi_worker_mirrored", {"worker": 2})
     assert "guessed: strategy multi_worker_mirrored" in comments
     assert "spec.runPolicy.cleanPodPolicy: dropped" in comments
     assert "spec.tfReplicaSpecs.Worker.template.spec.containers[tensorflow].ports" in comments
@@ -187,10 +186,11 @@ def test_a_chief_that_trains_alone_is_a_worker() -> None:
 def test_the_entry_point_of_an_image_can_be_given() -> None:
     spec = yaml.safe_load(convert(tfjob({"Worker": NO_COMMAND}), ["python", "/m.py"]))
     assert spec["program"]["command"] == ["python", "/m.py", "--steps=1"]
+    assert spec["kubernetes"] == {"namespace": "team", "image": "i:1", "cpus": "2"}
 
 
 ALIASES = "a0: &a0 x\n" + "".join(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 9}]\n" for n in range(1, 12))
-NO_COMMAND = replicas(args=["--steps=1"])
+NO_COMMAND = replicas(args=["--steps=1"], resources={"limits": {"cpu": 2}, "requests": {"cpu": 2}})
 del NO_COMMAND["template"]["spec"]["containers"][0]["command"]
 
 

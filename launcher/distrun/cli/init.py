@@ -40,6 +40,8 @@ def command(template: str | None, output: str | None, force: bool, only_list: bo
       distrun init multi_worker_mirrored -o job.yaml
     """
     known = templates()
+    if template is None and output is not None:
+        raise UsageError("-o needs a template's name", hint="`distrun init` lists them")
     if template is None or only_list:
         width = max(map(len, known))
         for name, path in known.items():

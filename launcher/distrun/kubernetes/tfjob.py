@@ -474,8 +474,11 @@ def _template(overlay: Json) -> Json:
 
 def _convert_resources(container: Json, settings: Json, path: str) -> None:
     """Convert what pods may use. If they ask for less than that, it stays as it is written."""
-    limits = container.get("resources", {}).get("limits") or {}
-    if container.get("resources", {}).keys() == {"limits"}:
+    resources = container.get("resources", {})
+    limits = resources.get("limits") or {}
+    if resources.get("requests", {}).items() <= limits.items():
+        resources.pop("requests", None)  # Kubernetes takes the limits
+    if resources.keys() == {"limits"}:
         for key, own in _KEYS.items():
             text = str(limits.get(key, ""))
             if text and own == "gpus" and not text.isdecimal():

@@ -191,6 +191,10 @@ class Overlay(Frozen):
             message = f"{path}.spec.{each}: distrun ends all processes of its pods, and no others"
             problems.add(node.mark, message, "remove it")
             return FAILED
+        if read.get("spec", {}).get("restartPolicy", "Never") != "Never":
+            message = f"{path}.spec.restartPolicy: it is Never, so that a lost pod is replaced"
+            problems.add(node.mark, message, "remove it, and write the section restart")
+            return FAILED
         for each in read.get("spec", {}).get("containers", ()):
             own = {"command", "args"} & each.keys()
             if own and each.get("name", _CONTAINER) == _CONTAINER:
