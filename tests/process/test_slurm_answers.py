@@ -31,8 +31,7 @@ class FakeSlurm:
         self.says("sacct", "exit 1")
 
     def says(self, name: str, script: str) -> None:
-        program = self.folder / name
-        write_program(program, f"#!/bin/sh\n{script}\n")
+        write_program(self.folder / name, f"#!/bin/sh\n{script}\n")
 
 
 @pytest.fixture
@@ -101,6 +100,7 @@ def test_a_job_slurm_has_forgotten_is_lost(slurm: FakeSlurm, distrun: Distrun, j
 
 def test_without_slurm_nothing_is_left_of_a_submission(slurm: FakeSlurm, distrun: Distrun) -> None:
     (distrun.cwd / "job.yaml").write_text(SPEC)
+    distrun.checked("validate", "job.yaml", "--set=hosts=slurm")
     slurm.says("sbatch", "case $1 in --parsable) echo full >&2; exit 1;; esac")
     assert "sbatch failed (code 1): full" in distrun.told(69, "submit", distrun.cwd / "job.yaml")
     assert json.loads(distrun.asked("ps", "-a", "--json"))["jobs"] == []

@@ -62,7 +62,7 @@ OTHERS = (
     "give each", "save the file", "write the whole path", "use another name", "write NAME: value",
     "write the address by which other hosts reach localhost", "write the keys out",
     "correct the path", "ports are 1 to 65535", "no spec needs that", "at most 100 are allowed",
-    "name fewer", "write the value without a tag", "write its roles here",
+    "name fewer", "write the value without a tag", "write its roles here", "convert it: ",
 )  # fmt: skip
 MAY_FOLLOW = (
     # other problems, which the first one hid

@@ -26,7 +26,7 @@ def command(spec_path: str, overrides: tuple[str, ...], strict: bool) -> int:
     from distrun.cli.gpu_warnings import find_gpu_warnings
     from distrun.spec.loader import load
 
-    spec = load(spec_path, overrides=overrides)
+    spec = load(spec_path, overrides=overrides, is_submitted=None)
     spec_warnings.print_success(spec)
     shown = "<stdin>" if spec_path == "-" else spec_path
     of_gpus = Mark(shown).checked(lambda: find_gpu_warnings(spec, shown))

@@ -67,6 +67,8 @@ class _Builder:
         self._strategy = strategy and strategy.with_workers(self._workers)
         self._slurm = self._slurm_settings()
         is_submitted = context.is_submitted and document.get("hosts") != KUBERNETES
+        if context.is_submitted is None and document.get("hosts") == SLURM:
+            is_submitted = "SLURM_JOB_ID" not in context.environ
         hosts = self._nodes() if is_submitted else self._read_hosts()
         self._ssh = self._ssh_settings()
         if hosts:

@@ -17,8 +17,11 @@ class LoadContext(SpecOrigin, kw_only=True):
     environ: Mapping[str, str]
     is_draft: bool = False
     """Whether the tasks are not known yet, so that placeholders cannot be checked."""
-    is_submitted: bool = False
-    """Whether the job is to be queued: its hosts are nodes that Slurm has not chosen yet."""
+    is_submitted: bool | None = False
+    """Whether the job is to be queued: its hosts are nodes that Slurm has not chosen yet.
+
+    None: it is only checked, and would be queued with `hosts: slurm` outside of an allocation.
+    """
     is_forced: bool = False
     """Whether a script is taken that Python certainly cannot run as it is written."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,7 @@ def load(
     name: str | None = None,
     cwd: str | None = None,
     environ: Environ[str, str] | None = None,
-    is_submitted: bool = False,
+    is_submitted: bool | None = False,
     is_forced: bool = False,
 ) -> Spec:
     """Read the spec at `path` (`-`: standard input).
@@ -57,7 +58,8 @@ def load(
         name: the job's name; overrides the name in the spec.
         cwd: the folder where launch was called. Default: the current folder.
         environ: the environment for `pass_env`. Default: this process's.
-        is_submitted: whether the job is to be queued, so that its hosts are not known yet.
+        is_submitted: whether the job is to be queued, so that its hosts are not known yet;
+            None: it is only checked.
         is_forced: take a notebook or the like as a script, too.
 
     Raises:
@@ -150,6 +152,11 @@ def current_folder() -> str:
 def _root(content: bytes, shown: str, problems: Problems) -> Node | None:
     """The outermost mapping of the spec, or None after adding a problem."""
     text = decode(content, shown, problems)
+    if text is not None and re.search(r"^kind:[ \t]*[\"']?TFJob\b", text, re.MULTILINE):
+        path = STDIN if shown == STDIN_NAME else printable(shlex.quote(shown))
+        hint = f"convert it: distrun import {path}"
+        problems.add(Mark(shown, 1, 1), "this is a TFJob of Kubeflow, not a spec", hint)
+        return None
     root = None if text is None else parse(text, shown, problems)
     if root is None or isinstance(root, Mapping):
         return root
