@@ -330,10 +330,10 @@ HOSTS = "hosts: [h1, h2]\nrestart: {max: 3}\n"
         ("[--checkpoint-path, ck]", HOSTS, "[ck]", {"shared": "[ck]"}),
         ("[--resume_from, ck/last]", HOSTS, "[ck/last]", {"shared": "[ck/last]"}),
         ("[--restore=ck]", HOSTS, "[ck]", {"shared": "[ck]"}),
-        (
-            "[--checkpoint_every, 10, --checkpoint, none, --data_dir, d, --init_checkpoint, m]",
-            *(HOSTS, "", {}),
-        ),
+        ("[--checkpoint_every, 10, --checkpoint, none, --data_dir, d]", HOSTS, "", {}),
+        ("[--init_checkpoint, m]", HOSTS, "", {}),
+        ("[a]", "kubernetes: {image: i}\n", "add 'hosts", {"sync": "off\nhosts: kubernetes"}),
+        ("[a]", "kubernetes: {image: i}\nhosts: [localhost]\n", "", {}),
     ],
 )
 def test_each_suggestion_about_arguments_works(

@@ -10,9 +10,10 @@ import re
 import shutil
 from typing import TYPE_CHECKING
 
-from distrun.spec.model import OF_SHELLS, OWN_PORT, ProgramKind, command_hint
+from distrun.spec.model import OF_SHELLS, OWN_PORT, HostSpec, ProgramKind, command_hint
 from distrun.spec.nodes import flow_style
 from distrun.spec.problems import Mark, Problem, quoted
+from distrun.spec.schedulers import SlurmSpec
 from distrun.spec.target import find_target
 from distrun.strategies import Workers
 
@@ -96,7 +97,11 @@ def check_values(spec: Spec) -> Iterator[Problem]:
     a port that is not left free.
     """
     yield from _check_checkpoints(spec)
-    program = spec.program
+    program, first = spec.program, spec.hosts[0]
+    is_queued = first.slurm is not None and first.slurm.job == "" and spec.slurm == SlurmSpec()
+    if spec.kubernetes is not None and (first == HostSpec() or is_queued):
+        text = "it has no effect without 'hosts: kubernetes'"
+        yield Mark("kubernetes").problem(text, "add 'hosts: kubernetes'")
     if any(map(_ADDRESS.search, (*program.argv, *program.args))) and not spec.says_port:
         yield Mark(f"program.{program.kind.value}").problem(*OWN_PORT)
     is_shell = program.kind is ProgramKind.COMMAND and _is_shell(program.argv)
