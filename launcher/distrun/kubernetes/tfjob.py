@@ -49,7 +49,9 @@ def convert(text: str, entry_point: Sequence[str] = (), shown: str = "TFJOB") ->
     problems, roots, above = Problems(), [], 0
     for each in _DOCUMENTS.split(re.sub("^\ufeff", "", text, flags=re.MULTILINE)):
         if not all(map(_NO_DOCUMENT.fullmatch, each.splitlines())):
-            roots.append(parse("\n" * above + each, shown, problems))  # a place is that in the file
+            roots.append(parse(each, shown, own := Problems()))
+            if own and not problems.full:
+                parse("\n" * above + each, shown, problems)  # for the places in the file
         above += each.count("\n")
     problems.raise_if_any()
     objects = [plain(each, is_manifest=True) for each in roots if isinstance(each, Mapping)]
