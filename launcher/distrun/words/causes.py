@@ -1215,7 +1215,9 @@ ADVICE: dict[Code, Words] = {
     Code.SRUN_NOT_STARTED: "is this a host of the Slurm cluster? Check PATH",
     Code.SRUN_FAILED: "try `srun --jobid={name} --overlap -N1 -n1 -w NODE hostname`",
     Code.SRUN_TIMED_OUT: "try `srun --jobid={name} --overlap -N1 -n1 -w NODE hostname`",
-    Code.POD_NOT_CREATED: lambda c: _advice_on_kubectl(c) or "create what is missing",
+    Code.POD_NOT_CREATED: lambda c: (
+        _advice_on_kubectl(c) or "create what is missing (`kubectl get events`)"
+    ),
     Code.POD_UNSCHEDULABLE: """ask for less (`kubernetes.cpus`, `memory`, `gpus`), create what is
         missing, or wait longer (`timeouts.start`)""",
     Code.POD_QUEUED: "wait longer (`timeouts.start`), or use another queue (`kubernetes.queue`)",
