@@ -101,6 +101,7 @@ def test_a_job_slurm_has_forgotten_is_lost(slurm: FakeSlurm, distrun: Distrun, j
 def test_without_slurm_nothing_is_left_of_a_submission(slurm: FakeSlurm, distrun: Distrun) -> None:
     (distrun.cwd / "job.yaml").write_text(SPEC)
     distrun.checked("validate", "job.yaml", "--set=hosts=slurm")
+    distrun.checked("run", "--print-spec", "-n", "2", "--on", "slurm", "true")
     slurm.says("sbatch", "case $1 in --parsable) echo full >&2; exit 1;; esac")
     assert "sbatch failed (code 1): full" in distrun.told(69, "submit", distrun.cwd / "job.yaml")
     assert json.loads(distrun.asked("ps", "-a", "--json"))["jobs"] == []
@@ -163,8 +164,7 @@ def written(distrun: Distrun, *args: str, cwd: Path | None = None) -> bytes:
     done = distrun.checked(
         "submit", "job.yaml", "--dry-run", *args, text=False, cwd=cwd or distrun.cwd
     )
-    script: bytes = done.stdout
-    return script
+    return bytes(done.stdout)
 
 
 def run(script: bytes, **variables: str) -> subprocess.CompletedProcess[bytes]:

@@ -133,6 +133,7 @@ def command(overrides: tuple[str, ...], print_spec: bool, **values: Any) -> int:
         overrides=overrides,
         absolute=print_spec and _is_file_elsewhere(sys.stdout),
         is_forced=values["force"],
+        is_printed=print_spec,
     )
     if options.image is not None and not any(host.pod for host in spec.hosts):
         hosts = f" instead of --on {printable(','.join(options.hosts))}" if options.hosts else ""

@@ -152,17 +152,19 @@ def load(
     overrides: Sequence[str],
     absolute: bool = False,
     is_forced: bool = False,
+    is_printed: bool = False,
 ) -> tuple[Spec, list[str]]:
     """Choose what the options leave open. Return the spec, and what was chosen and why.
 
-    `comment`: the first lines of the spec's text. `absolute`: it has absolute paths.
+    `comment`: the first lines of the spec's text. `absolute`: it has absolute paths. `is_printed`:
+    nothing runs, so that nodes of Slurm need not be known.
 
     Raises:
         UsageError: the program is a YAML file.
         SpecProblemsError: an InvalidSpecError. Each problem names the option that it is about.
     """
     _refuse_spec(options.program)
-    loader = _Loader(options, overrides, is_forced=is_forced)
+    loader = _Loader(options, overrides, is_forced=is_forced, is_printed=is_printed)
     return loader.load(comment, absolute=absolute), loader.choices
 
 
@@ -175,8 +177,12 @@ def _refuse_spec(program: str) -> None:
 
 
 class _Loader:
-    def __init__(self, options: RunOptions, overrides: Sequence[str], *, is_forced: bool) -> None:
+    def __init__(
+        self, options: RunOptions, overrides: Sequence[str], *, is_forced: bool, is_printed: bool
+    ) -> None:
         self._options = options
+        # Without -n, there is a worker for each of the nodes.
+        self._is_submitted = None if is_printed and options.workers is not None else False
         self._overrides = overrides
         self._is_forced = is_forced
         self.choices: list[str] = []
@@ -212,6 +218,7 @@ class _Loader:
             **vars(self._origin),
             environ=os.environ,
             is_draft=is_draft,
+            is_submitted=self._is_submitted,
             is_forced=self._is_forced,
         )
         return build(document, context, problems)
