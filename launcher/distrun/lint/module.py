@@ -25,6 +25,7 @@ Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 _LATER = (ast.For, ast.AsyncFor, ast.While, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp,
           ast.GeneratorExp)  # fmt: skip
 """What may run its parts never, later or several times."""
+_TRIES = (ast.Try, getattr(ast, "TryStar", ast.Try))  # of Python 3.11
 
 
 class Sure(IntEnum):
@@ -192,7 +193,7 @@ class Module:
             opened = " ".join(ast.unparse(each) for each in node.items)
             most = Sure.MAYBE if re.search(r"(suppress|raises)\(", opened) else most
         elif isinstance(node, ast.BoolOp | ast.match_case) or (
-            isinstance(node, ast.Try) and node.handlers and field in ("body", "handlers")
+            isinstance(node, _TRIES) and node.handlers and field in ("body", "handlers", "orelse")
         ):
             most = Sure.MAYBE
         elif isinstance(node, _LATER):
