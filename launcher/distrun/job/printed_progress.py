@@ -76,6 +76,11 @@ _OTHER_WORK = _compile(
     flags=re.ASCII | re.IGNORECASE,
 )
 """How the description of a bar begins that shows no training."""
+_OTHER_WORK_OF_EPOCH = _compile(
+    rf"[\W\d]*{_OTHER_WORK.pattern}[a-z]*(?!\w|\W{{0,3}}\d|[ -](?:loss|acc))",
+    flags=_OTHER_WORK.flags,
+)
+"""How it goes on after the epoch: `Epoch 3 [Val]`, but not `Epoch 3 val: 0.91`."""
 _BYTES = _compile(r"(?:[kMGT]i?)?B(?:ytes?)?\Z")
 _DOWNLOADS = "Downloading data from "
 """Keras's `get_file` prints it before its bar."""
@@ -264,9 +269,12 @@ def _tqdm_reading(line: str, description: str, step: str, steps: str | None, end
     closing = _TEXT_AFTER_SPEED.match(line, end)
     if times is not None and closing is not None:
         end = closing.end()
-    if _OTHER_WORK.match(description) or _BYTES.match(unit):
-        return Reading({}, step == steps, end)
     epoch = _EPOCH_WORD.search(description[-_MOST_CHARACTERS:])
+    is_other = _OTHER_WORK.match(description) or (
+        epoch is not None and _OTHER_WORK_OF_EPOCH.match(description, epoch.end())
+    )
+    if is_other or _BYTES.match(unit):
+        return Reading({}, step == steps, end)
     of_epochs = unit in ("epoch", "epochs") or (epoch is not None and epoch[1] is None)
     keys = (EPOCH, EPOCHS) if of_epochs else (STEP, STEPS)
     values |= {key: value for key, value in zip(keys, (step, steps), strict=True) if value}

@@ -27,6 +27,8 @@ _UNUSUAL = 10
 _LONGEST_PAUSE = 30.0
 """Without progress for ten usual intervals, and for 30 s, the time left is unknown. A pause may be
 an evaluation or a checkpoint."""
+_ALMOST_ALL = 0.8
+"""A restarted task goes back from less, mostly."""
 _LONGEST_LEFT = 1e9
 """Seconds. A task may report steps that are as small as it likes."""
 
@@ -78,7 +80,7 @@ class TimeLeft:
 
     def _start(self, task: str) -> None:
         self._task = task
-        self._within_epoch = False
+        self._within_epoch = self._begins_again = False
         self._first: tuple[float, float] | None = None
         """The part of the work at the first report, and when that was."""
         self._latest = (0.0, 0.0)
@@ -91,6 +93,11 @@ class TimeLeft:
         part = self._part(values)
         if part is None:
             return None
+        if "EPOCH" not in values:  # a bar for each epoch: how many follow is unknown
+            self._begins_again |= part < _ALMOST_ALL <= self._latest[0]
+            if self._begins_again:
+                self._latest = part, now
+                return None
         if self._first is None or part < self._latest[0]:
             self._first = self._latest = part, now
             self._changes = 0
@@ -127,8 +134,9 @@ def _time_of_bar(values: Mapping[str, str]) -> list[str]:
     seconds, epochs = number(values.get(_ETA, "")), fraction(values, "EPOCH", "EPOCHS")
     if seconds is None:
         return []
-    is_last = epochs is None or epochs == 1 or "STEP" not in values
-    return [f"{format_duration(seconds)} left{'' if is_last else ' in epoch'}"]
+    of_work = epochs == 1 or ("EPOCH" in values and "STEP" not in values)
+    where = "" if of_work else " in epoch" if "EPOCH" in values else " in bar"
+    return [f"{format_duration(seconds)} left{where}"]
 
 
 def number(value: str) -> float | None:
