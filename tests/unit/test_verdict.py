@@ -200,6 +200,13 @@ mwm worker
 worker:0 gone 1
 ? worker0=REFUSED -> exception worker:0
 
+# nor are those its peers that do not reach another server either
+mwm worker:2
+worker:0 exit 1
+worker:1 exit 1 unasked
+worker:0 worker:1 end
+? worker0=REFUSED worker1=REFUSED -> connection_lost worker:0
+
 # a failed evaluator has its verdict though the job succeeds before its end
 mwm worker evaluator
 evaluator:0 exit 1
@@ -295,18 +302,6 @@ def test_a_childs_death_is_evidence(log: str, signal: int, kind: Kind, at: int, 
     assert line in evidence_text(verdict.evidence[at])
 
 
-def test_who_was_at_work_in_a_stall_is_named() -> None:
-    job = play(["mwm worker:2 | stall=9"])
-    job(events.TimedOut, timer=STALL, busy=("worker:0",),
-        places=(Place(tasks=("worker:0",), place="evaluate, t.py:3"),
-                Place(tasks=("worker:1",), place="all_reduce, t.py:9")))  # fmt: skip
-    job.gone("worker:0", None, 6)
-    job.gone("worker:1", None, 6)
-    (verdict,) = verdicts(job)
-    said = "; worker:0 was busy (evaluate, t.py:3) while the others waited"
-    assert cause_text(verdict.cause).endswith(said)
-
-
 def test_of_many_hung_tasks_the_one_that_is_elsewhere_is_named_and_quoted_first() -> None:
     job = play(["mwm worker:7"])
     job(events.TasksQuiet, since=0.0)
@@ -321,36 +316,38 @@ def test_of_many_hung_tasks_the_one_that_is_elsewhere_is_named_and_quoted_first(
     assert [each.task for each in verdict.evidence][:2] == ["worker:5", "worker:0"]
 
 
-def test_tasks_that_called_it_from_elsewhere_are_at_the_same_place() -> None:
-    """The first worker waits for all others, by another call; an evaluator always waits."""
-    job = play(["mwm worker:5 evaluator | stall=9"])
-    places = [
-        (("worker:0",), "recv, t.py:7"),
-        (("evaluator:0",), "sleep, eval.py:3"),
-        (("worker:4",), "load, data.py:2"),
-        (("worker:1", "worker:2", "worker:3"), "recv, t.py:7"),
-    ]
-    stood = tuple(Place(tasks=tasks, place=place) for tasks, place in places)
-    job(events.TimedOut, timer=STALL, places=stood)
-    for index in range(5):
+@pytest.mark.parametrize(
+    ("tasks", "busy", "stood", "said"),
+    [
+        ("worker:2", ("worker:0",), ["worker:0 at evaluate, t.py:3", "worker:1 at recv, t.py:9"],
+         "; worker:0 was busy (evaluate, t.py:3) while the others waited"),
+        # The first worker waits for all others, by another call; an evaluator always waits.
+        ("worker:5 evaluator", (),
+         ["worker:0 at recv, t.py:7", "evaluator:0 at sleep, eval.py:3",
+          "worker:4 at load, data.py:2", "worker:1 worker:2 worker:3 at recv, t.py:7"],
+         "; unlike the others, worker:4 was at load, data.py:2"),
+    ],
+)  # fmt: skip
+def test_where_hung_tasks_stood(tasks: str, busy: Any, stood: list[str], said: str) -> None:
+    job = play([f"mwm {tasks} | stall=9"])
+    at = (each.split(" at ") for each in stood)
+    places = tuple(Place(tasks=tuple(names.split()), place=place) for names, place in at)
+    job(events.TimedOut, timer=STALL, busy=busy, places=places)
+    for index in range(int(tasks[7])):
         job.gone(f"worker:{index}", None, 6)
     (verdict,) = verdicts(job)
-    said = "; unlike the others, worker:4 was at load, data.py:2"
     assert cause_text(verdict.cause).endswith(said)
 
 
 def test_all_hosts_that_were_lost_are_named() -> None:
     (verdict,) = verdicts(play(["mwm worker:2 | worker:1@h2", "lost h2", "lost localhost"]))
     assert verdict_words(verdict) == "host_lost nobody"
-    said = "worker:0, worker:1 were lost with localhost, h2: "
-    assert cause_text(verdict.cause).startswith(said)
+    assert cause_text(verdict.cause).startswith("worker:0, worker:1 were lost with localhost, h2: ")
 
 
 def test_a_full_disk_is_of_the_variable_that_its_host_goes_by() -> None:
-    for name, variable in (
-        ("DISTRUN_HOME", "DISTRUN_HOME"),
-        ("XDG_STATE_HOME", "XDG_STATE_HOME for its login"),
-    ):
+    login = "XDG_STATE_HOME for its login"
+    for name, variable in (("DISTRUN_HOME", "DISTRUN_HOME"), ("XDG_STATE_HOME", login)):
         job = play(["mwm worker | planned worker:0@h1"])
         job(events.HostFault, host="h1", cause=Cause(Code.LOG_DISK_FULL, path="/x", name=name))
         (verdict,) = verdicts(job)
@@ -518,10 +515,8 @@ def test_a_shell_script_that_goes_on_after_an_error_is_told(
 def test_a_program_that_did_not_run_is_told(log: str, is_told: bool) -> None:
     script = "nvidia-smi\npyhton t.py --bad\necho ended"
     setup = "module load python/3.11\nPYTHON=python3\necho 'with python' > log"
-    for text, line in (
-        (script, 3),
-        (f"{setup}\n{script.replace('pyhton t', '$PYTHON pyhton')}", 6),
-    ):
+    others = f"{setup}\n{script.replace('pyhton t', '$PYTHON pyhton')}"
+    for text, line in ((script, 3), (others, 6)):
         said = found("mwm worker", "worker:0 gone 0", script=text, worker0=f"{log}ended\n")
         told = "ends in an error: " in said and f"hidden at sh -c:{line}" in said
         assert told is is_told, said

@@ -30,6 +30,7 @@ from distrun.verdict.task_failures import (
     task_failure,
     with_limit,
 )
+from distrun.verdict.tracebacks import LOGGED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -379,13 +380,10 @@ class _Analysis:
     def _verdict_on(self, root: TaskFailure) -> Verdict:
         if root.cause.code in _NO_SINGLE_TASK:
             return self._disagreement(root)
-        log, is_alone = self._log(root.task), len(self._failure.tasks) == 1  # it has no peers
-        said = "" if log.message is None else f"{log.message.type} {log.text}"
-        # A lost connection may be one to another server, such as a database.
-        if root.is_echo and said and (is_alone or not _OF_TRAINING.search(said)):
-            cause = exception_cause(self._failure.tasks[root.task], log)
-            root = replace(root, kind=Kind.EXCEPTION if is_alone else root.kind, cause=cause)
         failed = list(self._found)
+        if root.is_echo:
+            root = self._of_another_server(root)
+            failed = failed if root.is_echo else [*map(self._of_another_server, failed)]
         # Tasks that distrun stopped too late: the same error, or echoes.
         for task in (each for each in self._ended if each.stopped_by_us and each.code):
             late = None if task.name == root.task else self._exception_before_stop(task)
@@ -397,6 +395,22 @@ class _Analysis:
             tuple(name for name, is_like in others.items() if not is_like),
             tuple(name for name, is_like in others.items() if is_like),
         )
+
+    def _of_another_server(self, found: TaskFailure) -> TaskFailure:
+        """Return a lost connection as what it is if it is one to a database or the like."""
+        task, log = self._failure.tasks[found.task], self._log(found.task)
+        is_alone = len(self._failure.tasks) == 1  # it has no peers
+        said = "" if log.message is None else f"{log.message.type} {log.text}"
+        if not found.is_echo or (_OF_TRAINING.search(said or found.cause.text) and not is_alone):
+            return found
+        if said:
+            kind, cause = Kind.EXCEPTION if is_alone else found.kind, exception_cause(task, log)
+        elif LOGGED.match(found.evidence[-1].text):
+            return found
+        else:
+            kind, cause = Kind.EXIT, Cause(Code.EXITED_BY_ITSELF, task=task.name, status=task.code)
+        evidence = (*found.evidence, *(() if said else (exit_evidence(task),)))
+        return replace(found, kind=kind, cause=cause, evidence=evidence, is_echo=False, peers=())
 
     def _of_task(
         self, root: TaskFailure, echoes: tuple[str, ...] = (), alike: tuple[str, ...] = ()

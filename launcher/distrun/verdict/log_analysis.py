@@ -33,6 +33,13 @@ _AT_EXIT = re.compile(
     r"Original exception was:|\S+/resource_tracker\.py:\d+: UserWarning:|  warnings\.warn\("
     r"|g?make(?:\[\d+\])?: "
 )
+_OF_RUNNER = re.compile(
+    r"ERROR conda\.cli\.main_run:execute\(|g?make(?:\[\d+\])?: \*\*\* \[.*\] Error \d"
+    r"|srun: (?:error: \S+: tasks? [\d,-]+: Exited with|Terminating )"
+    r"|(?:real|user|sys)\s+[\dm]+\.\d+s?$|(?:See|Run) '\S[^']{0,80} --help'"
+    r"|COMET \w+:|wandb: (?!ERROR)|\[notice\] "  # of pip
+)
+"""What is printed after a program's last line, by what runs it or by libraries when it exits."""
 _ABORTS = re.compile(
     r"Check failed|terminate called|libc\+\+abi: terminating|pure virtual method"
     r"|what\(\):|Assertion `|\bCUDA_ERROR_(?:ILLEGAL|LAUNCH_FAILED|MISALIGNED)"
@@ -43,7 +50,7 @@ ERROR = re.compile(
     r"^\s*(?:[\w.]+(?:Error|Exception)|ERROR|FATAL|CRITICAL|[Ee]rror|[Ff]atal)\b ?[:(]"
     r"|: (?:fatal )?error: |^Error (?:in|executing|locating|while|instantiating) "
     r"|Could not override '|^In '\S+': Could not find '|MissingMandatoryValue: "  # Hydra's
-    r"|: (?:line )?\d+: [Ss]yntax error\b"
+    r"|: (?:line )?\d+: (?:[Ss]yntax error\b|\S{1,99}: (?:unbound variable|param.{0,20} not set)$)"
     r"|\bcommand not found$|: not found$|\| (?:ERROR|CRITICAL) +\||\b(?:ERROR|CRITICAL)\b[ :\]-]"
 )
 OF_CHILD = re.compile(
@@ -90,6 +97,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]{0,999}(?:\x07|\x
 _TENSORFLOW = "tensorflow."
 _MESSAGE_ENDS = ("[[", "[Op:")
 _LAST_LINES = 20
+_LOGGED_ERROR = re.compile(r"\b(?:WARNING|ERROR|CRITICAL)\b")
 _MODULES = "Extension modules: "
 """Begins what Python prints last after a crash: all that was imported."""
 _LAST_PRINTED = 5
@@ -130,7 +138,7 @@ def _is_abort(line: str) -> bool:
 
 def _may_follow_end(line: str) -> bool:
     """Whether this line may follow the last output of a program that has ended or crashed."""
-    known = any(each.match(line) for each in (LOGGED, _CONTINUED, ASIDE, _AT_EXIT))
+    known = any(each.match(line) for each in (LOGGED, _CONTINUED, ASIDE, _AT_EXIT, _OF_RUNNER))
     return known or line.startswith(_NOISE) or _is_abort(line)
 
 
@@ -216,10 +224,19 @@ class LogAnalysis:
             inner = self.lines[self._interrupted.start : self.interrupted_at or 0]
             if any(map(_WAITS.search, inner)):
                 return True
-        if not which.aside and self._trains_on_after(which):
+        if not which.aside and (self._trains_on_after(which) or self._was_logged(which, later)):
             return False
         is_at_exit = self._code == 1 and later <= _MOST_LINES_AT_EXIT
         return later <= most or (is_at_exit and self.takes_no_step_after(which.exception))
+
+    def _was_logged(self, which: Traceback, later: int) -> bool:
+        """Whether a logger wrote a traceback, and the program then went on to an error of its own.
+
+        What runs a program says after a few lines that this has failed.
+        """
+        last, above = self.last_line(), self.lines[max(0, which.first - 1)]
+        is_error = last is not None and ERROR.match(self.lines[last]) is not None
+        return later > _MOST_LATER_LINES and is_error and _LOGGED_ERROR.search(above) is not None
 
     def _trains_on_after(self, which: Traceback) -> bool:
         """Whether lines after a traceback show later steps than lines of their form before."""
@@ -312,8 +329,15 @@ class LogAnalysis:
                 for i in frames
                 if _FRAME.match(self.lines[i]) or "fork(" in self.lines[i]
             ),
+            source=self._source_before(which.exception),
             is_tensorflows=own.startswith(_TENSORFLOW),
         )
+
+    def _source_before(self, exception: int) -> str:
+        """Return the last line of code in a traceback, without its marks; empty if it has none."""
+        above = (self.lines[at].strip() for at in range(exception - 1, -1, -1))
+        line = next((each for each in above if each.strip("^~ ")), "")
+        return "" if line.startswith('File "') else line
 
     @property
     def place_text(self) -> str:
@@ -336,8 +360,9 @@ class LogAnalysis:
         printed = [
             (index, line)
             for index, line in enumerate(self.lines)
-            if line.strip() and not LOGGED.match(line) and not line.startswith(_MODULES)
-        ]
+            if line.strip() and not line.startswith(_MODULES)
+            and not (LOGGED.match(line) or _OF_RUNNER.match(line))
+        ]  # fmt: skip
         return Excerpt(
             lines=tuple(printed[-_LAST_PRINTED:]),
             before=tuple(line for _, line in printed[-_LAST_LINES:]),
@@ -490,12 +515,18 @@ class LogAnalysis:
         return next(((index, found) for index, found in searched if found is not None), None)
 
     def last_line(self) -> int | None:
-        """Return the index of the last line that is not empty and not TensorFlow's log."""
+        """Return the index of the last line that is not empty and not TensorFlow's log.
+
+        What its runner has printed is the last line only if there is no other.
+        """
+        found = None
         for index, line in reversed(list(enumerate(self.lines))):
             is_logged = LOGGED.match(line) or _CONTINUED.match(line)
             if not (is_logged or line.startswith((*_NOISE, _MODULES))):
-                return index
-        return None
+                found = index if found is None else found
+                if not _OF_RUNNER.match(line):
+                    return index
+        return found
 
     def error_line(self) -> int | None:
         """Return the last line near the end that says that it is an error, else the last line."""

@@ -27,6 +27,7 @@ class Excerpt(Frozen, kw_only=True):
         types: the exception's type with its module, and that of the exception that it wraps.
         frames: the lines of its traceback that name files.
         before: lines above these that a pattern may require.
+        source: the line of code in its deepest frame; empty: not known.
         is_tensorflows: whether TensorFlow wrote it.
         is_printed: whether these are just the last lines that the program printed. Only lines that
             match one of a rule's `line_patterns` count among them.
@@ -36,6 +37,7 @@ class Excerpt(Frozen, kw_only=True):
     types: tuple[str, ...] = ()
     frames: tuple[tuple[int, str], ...] = ()
     before: tuple[str, ...] = ()
+    source: str = ""
     is_tensorflows: bool = False
     is_printed: bool = False
 
@@ -70,6 +72,8 @@ class Rule(Frozen):
     """Patterns searched for in the line that says what is wrong, or in the last line printed.
 
     They must take linear time: between two texts, the number of characters is limited."""
+    source: str = ""
+    """A pattern of the line of code that raised the exception, if that line is known."""
     missing: frozenset[str] = frozenset()
     """Names that a module lacks, or names of modules that lack everything in them."""
     is_echo: bool = False
@@ -81,6 +85,8 @@ class Rule(Frozen):
             counts = not self.exit_codes or exit_code in self.exit_codes
             return self._match_printed(excerpt) if counts else None
         if not all(any(each in line for _, line in excerpt.lines) for each in self.all_of):
+            return None
+        if self.source and excerpt.source and not re.search(self.source, excerpt.source):
             return None
         if self.frames:
             frame = _find_first(excerpt.frames, self.frames)
@@ -199,8 +205,10 @@ _SETUP = (
              "No task with index ", "not found in cluster_spec", "exceeds the maximum id of ",
              "There must be at least one ps.", "There must be at least one worker.",
              "tasks can be found in `cluster_spec`",
-         ),
-         patterns=(r"^KeyError: '(?:chief|worker|ps|master)'$",)),
+         )),
+    Rule(Kind.CLUSTER_MISMATCH, Code.CLUSTER_SPEC_INCOMPLETE,
+         patterns=(r"^KeyError: '(?:chief|worker|ps|master)'$",),
+         source=r"(?i)cluster|tf_?config|spec|server|address|hosts|tasks|jobs"),
     Rule(Kind.CLUSTER_MISMATCH, Code.TF_CONFIG_REFUSED,
          frames=(
              "/distribute/multi_worker_util.py", "/cluster_resolver/tfconfig_cluster_resolver.py",
@@ -236,7 +244,8 @@ _SETUP = (
     Rule(Kind.IMPORT_ERROR, Code.MODULE_NOT_IMPORTED,
          types=("ModuleNotFoundError", "ImportError"),
          patterns=(
-             r"NotInstalledError\b", r"\b(?:is|are) not installed\b", r"\bpip3? install [`'\"\w-]",
+             r"NotInstalledError\b", r"\b(?:is|are) not installed\b",
+             r"\bpip3? install (?!(?:--upgrade|-U) pip\b)[`'\"\w-]",
              r"\b(?:must|need to|[Pp]lease) install\b", r"Could not import [\w.]+\. The use of ",
          )),
     Rule(Kind.EXCEPTION, Code.MAIN_NOT_GUARDED,
@@ -270,7 +279,9 @@ _SETUP = (
     Rule(Kind.SCRIPT_NOT_FOUND, Code.SCRIPT_NOT_FOUND,
          line_patterns=(r"\S+: can't open file '.*", r"\S+: can't find '__main__' module.*")),
     Rule(Kind.ARGUMENTS, Code.ARGUMENTS_REFUSED,
-         line_patterns=(r"(?:[\w./-]+(?: [\w./-]+)*: e|E)rror: .*",),  # of argparse, of click
+         line_patterns=(  # of argparse, of click, of Fire and jsonargparse
+             r"(?:[\w./-]+(?: [\w./-]+)*: e|E)rror: .*", r"(?:ERROR|error): .*",
+         ),
          all_of=("sage: ",),
          exit_codes=(2,)),
     Rule(Kind.ARGUMENTS, Code.ARGUMENTS_REFUSED,
@@ -278,7 +289,7 @@ _SETUP = (
              r".*: error: unrecognized arguments.*",
              r".*: error: argument .*",
              r".*: error: the following arguments are required.*",
-             r".*\(see --help\)$",
+             r".*\(see --help\)$", r"Error: Unrecognized options: .*",  # tyro
              r".*--help' for help\.?$",  # click
              r".*Flags parsing error.*",  # absl
          ),
@@ -295,10 +306,12 @@ _RESOURCES = (
     Rule(Kind.GPU_MEMORY, Code.GPU_MEMORY_EXHAUSTED,
          any_of=(
              "CUDA_ERROR_OUT_OF_MEMORY", "CUDA out of memory", "cudaErrorMemoryAllocation",
+             "CUDA error: out of memory",
              "CUDNN_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_ALLOC_FAILED",
              "Dst tensor is not initialized", "Failed to allocate memory for GPU",
              "failed to allocate memory on GPU",
          )),
+    Rule(Kind.GPU_MEMORY, Code.GPU_MEMORY_EXHAUSTED, types=("cupy.cuda.memory.OutOfMemoryError",)),
     Rule(Kind.GPU_MEMORY, Code.GPU_MEMORY_EXHAUSTED,
          any_of=("OOM when allocating tensor", "Out of memory while trying to allocate"),
          all_of=("GPU",)),
@@ -352,6 +365,7 @@ _RESOURCES = (
              "out of shared memory", "insufficient shared memory",
          ),
          line_patterns=(
+             r"slurmstepd: error: Detected \d+ oom[-_]kill event.*",
              r".*\binsufficient shared memory\b.*", r"memory allocation of \d+ bytes failed",
              r"tcmalloc: large alloc \d+ bytes == \(nil\).*", r".*\bMmapAligned\(\) failed.*",
              r"(?:jemalloc|libgomp): .*\balloc.*", r"Unable to allocate \d+ \(new failed\).*",
@@ -365,12 +379,13 @@ _RESOURCES = (
              r"^(?:filelock\.)?_?Timeout: The file lock '",
          )),
     Rule(Kind.EXCEPTION, Code.FILE_DAMAGED,
-         types=("errors_impl.DataLossError", "BadGzipFile", "BadZipFile", "UnpicklingError"),
+         types=("errors_impl.DataLossError", "BadGzipFile", "BadZipFile"),
          any_of=(
              "not an sstable", "too short to be an sstable", "truncated file: eof",
              "file signature not found", "Ran out of input", "ensure the file is an accessible",
-             "Read less bytes than requested",
-         )),
+             "Read less bytes than requested", "failed finding central directory",
+         ),
+         patterns=(r"\bUnpicklingError: (?!Weights only load failed\. )",)),
     Rule(Kind.PORT_TAKEN, Code.PORT_IN_USE,
          any_of=(
              "ddress already in use", "[Errno 98]", "EADDRINUSE", "it was already in use",
@@ -416,6 +431,7 @@ _TRAINING = (
     Rule(Kind.DATA_RAN_OUT, Code.DATA_EXHAUSTED,
          types=("errors_impl.OutOfRangeError", "StopIteration"),
          any_of=("End of sequence", "ran out of data"),
+         source=r"^(?!.*\bnext\((?:.* for .*)?$)",
          tensorflows=("OUT_OF_RANGE", "OutOfRangeError")),
     Rule(Kind.NOT_FINITE, Code.VALUES_NOT_FINITE,
          any_of=(

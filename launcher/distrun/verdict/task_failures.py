@@ -326,6 +326,8 @@ def _out_of_memory(task: TaskState) -> TaskFailure:
 
 def _killed(task: TaskState, number: int, log: LogAnalysis) -> TaskFailure:
     known = failure_in_log(task, log) if number == _SIGINT else None
+    if number == SIGKILL:  # Slurm says why, if the task has run srun
+        known = _by_rules(task, log, (log.native(_LAST_LINES),), (Kind.HOST_MEMORY,))
     if known is not None and known.kind in _NATIVE:  # OpenBLAS sends it to its own process
         return replace(known, evidence=(*known.evidence, exit_evidence(task)))
     if log.message is not None and log.message.type == _INTERRUPT:

@@ -21,8 +21,8 @@ _RICH_START = re.compile(
 )
 _RICH_LINE = re.compile(r"\s*[│┃|] (?P<text>(?:.*\S)?)\s*[│┃|]\s*$")
 _RICH_END = re.compile(r"\s*[╰└+][─━-]+[╯┘+]\s*$")
-_RICH_ERROR = re.compile(r"\s*[╭┌+]?[─-]+ Error [─-]+[╮┐+]?\s*$")
-"""Above what click refuses, in a box of typer or rich-click."""
+_RICH_ERROR = re.compile(r"\s*[╭┌+]?[─-]+ (?:Error|Parsing error|\w+ options) [─-]+[╮┐+]?\s*$")
+"""Above what click or tyro refuses, in a box of typer, of rich-click or of tyro."""
 _RICH_FRAME = re.compile(r"(?P<path>\S.*?):(?P<line>\d{1,9})(?: in (?P<name>\S*))?$")
 _IPYTHON_START = re.compile(r"[\w.]+\s{3,}Traceback \(most recent call last\)$")
 _IPYTHON_FRAME = re.compile(

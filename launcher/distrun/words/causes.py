@@ -1303,9 +1303,13 @@ ADVICE: dict[Code, Words] = {
         else "install it for the Python that runs the tasks (`distrun plan` shows which), or set "
         "`program.python`; modules of your own must be in the script's folder or PYTHONPATH"
     ),
-    Code.NAME_NOT_IN_MODULE: """the module is there: check the spelling of the name, and the version
-        of the package that has the module; a file of your own with the package's name hides the
-        package""",
+    Code.NAME_NOT_IN_MODULE: lambda c: (
+        "two modules import each other: import one of them inside the function that needs it; or a "
+        "file of your own has the name of the package that it imports: rename it"
+        if "circular import" in c.text
+        else "the module is there: check the spelling of the name, and the version of the package "
+        "that has the module; a file of your own with the package's name hides the package"
+    ),
     Code.MAIN_NOT_GUARDED: """put what starts processes under `if __name__ == "__main__":`""",
     Code.INPUT_EMPTY: """give the answer with `program.args`, `env` or a file, and remove `input()`,
         `breakpoint()` and `pdb` from the script; `{logs}` shows what it printed""",
