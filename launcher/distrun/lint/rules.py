@@ -250,7 +250,7 @@ _MISSPELT_GUARD = re.compile(r"\s*if __name__ == (['\"])(?!__main__['\"])_*main_
 _NAMED_AS_PACKAGES = {"keras", "matplotlib", "numpy", "pandas", "tensorflow", "tf_keras"}
 """Modules that pip installs by the same name."""
 _MAKES_MODULES = {
-    *("__import__", "importlib", "pip", "runpy", "subprocess", "system"),
+    *("__import__", "importlib", "pip", "protoc", "runpy", "subprocess", "system"),
     *(f"exec{kind}" for kind in ("", "l", "le", "lp", "lpe", "v", "ve", "vp", "vpe")),
 }
 """Words of programs that may install a module before they import it, or change where it is."""
@@ -267,8 +267,8 @@ def missing_module(program: Program, _: Spec) -> Iterator[Problem]:
             message = "a script has no package, so that this relative import fails"
             yield use.mark.problem(message, as_module, is_certain=True)
     for top, use in imported_modules(program).items():
-        if top not in program.missing:
-            continue
+        if top not in program.missing or any(each.endswith(f"{top}.py") for each in program.words):
+            continue  # one whose file it names it may write
         near = nearest(top, program.beside)
         hint = "install it for this interpreter, or correct the name"
         if top == package:
