@@ -196,5 +196,7 @@ def test_no_totals_no_estimate() -> None:
     assert set(estimates(({"STEP": str(step)} for step in range(50)), 1.0)) == {None}
     nonsense = {"STEP": "5", "STEPS": "x", "EPOCH": "nan", "EPOCHS": "0"}
     assert set(estimates(iter([nonsense] * 5), 1.0)) == {None}
-    bars = [{"STEP": str(step), "STEPS": "9"} for step in 2 * [*range(9)]]
-    assert set(estimates(iter(bars), 2.0)[9:]) == {None}, "how many bars follow is unknown"
+    bar = [{"STEP": str(step), "STEPS": "9"} for step in range(9)]
+    assert set(estimates(iter(bar + bar), 2.0)[9:]) == {None}, "how many bars follow is unknown"
+    turns = [{**each, "STEPS": "99"} for each in bar[:5]] + bar + [{"STEP": "5", "STEPS": "99"}]
+    assert estimates(iter([*turns, {"STEP": "6", "STEPS": "99"}]), 2.0)[-1], "a test has its own"

@@ -29,6 +29,7 @@ _LONGEST_PAUSE = 30.0
 an evaluation or a checkpoint."""
 _ALMOST_ALL = 0.8
 """A restarted task goes back from less, mostly."""
+_MOST_BARS = 64
 _LONGEST_LEFT = 1e9
 """Seconds. A task may report steps that are as small as it likes."""
 
@@ -80,7 +81,9 @@ class TimeLeft:
 
     def _start(self, task: str) -> None:
         self._task = task
-        self._within_epoch = self._begins_again = False
+        self._within_epoch = False
+        self._bars: dict[float | None, float] = {}
+        """By their totals, the last part of each bar that names no epoch; inf: it began again."""
         self._first: tuple[float, float] | None = None
         """The part of the work at the first report, and when that was."""
         self._latest = (0.0, 0.0)
@@ -93,11 +96,8 @@ class TimeLeft:
         part = self._part(values)
         if part is None:
             return None
-        if "EPOCH" not in values:  # a bar for each epoch: how many follow is unknown
-            self._begins_again |= part < _ALMOST_ALL <= self._latest[0]
-            if self._begins_again:
-                self._latest = part, now
-                return None
+        if "EPOCH" not in values and self._begins_again(number(values["STEPS"]), part):
+            return None
         if self._first is None or part < self._latest[0]:
             self._first = self._latest = part, now
             self._changes = 0
@@ -111,6 +111,13 @@ class TimeLeft:
             return None
         left = (1 - reached) * (at - start) / (reached - first) - (now - at)
         return max(0.0, left) if left < _LONGEST_LEFT else None
+
+    def _begins_again(self, total: float | None, part: float) -> bool:
+        """Whether a bar is one of several, perhaps one an epoch: how many follow is unknown."""
+        before = self._bars.get(total, 0.0)
+        if before < math.inf and len(self._bars) < _MOST_BARS:
+            self._bars[total] = math.inf if part < _ALMOST_ALL <= before else part
+        return self._bars.get(total) == math.inf
 
     def _part(self, values: Mapping[str, str]) -> float | None:
         """Return the share of all work that is complete."""
