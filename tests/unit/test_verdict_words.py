@@ -273,9 +273,8 @@ def test_a_remedy_is_not_cut() -> None:
     said = "Could not apply FILE based sharding: the dataset only has 1 file(s), which is not " + (
         "enough. " * 30 + "Consider setting the auto sharding policy to DATA or OFF."
     )
-    assert "to DATA or OFF" in cause_text(
-        alone(PLAIN.rpartition("KeyError")[0] + f"ValueError: {said}\n").cause
-    )
+    log = PLAIN.rpartition("KeyError")[0] + f"ValueError: {said}\n"
+    assert "to DATA or OFF" in cause_text(alone(log).cause)
 
 
 HINT = "See the help\nfull_key: model\n\nGood luck"
@@ -293,7 +292,10 @@ OWN_LOG = "2026-01-02 03:04:05.678901: E tensorflow/core/x.cc:1] ERROR: no cache
         ("", "t.sh: line 4: DATA_DIR: unbound variable", "leaving"),
         ("", "no data", "ERROR conda.cli.main_run:execute(124): `conda run python` failed."),
         ("", "no data", "\nreal\t0m1.2s\nsys\t0m0.1s\nmake: *** [Makefile:2: t] Error 1"),
+        ("", "no data", "Command exited with non-zero status 3\n\tMaximum: 0\n🏃 View run x: u"),
         ("", "docker: permission denied", "See 'docker run --help'."),
+        ("", "thread 'main' panicked at src/main.rs:3:5:", "index out of bounds\nnote: run with"),
+        ("", 'Exception in thread "main" java.lang.Error: x', "\tat a.b(C.java:1)\nbye"),
         ("", "make: *** No rule to make target 't'.  Stop.", ""),
     ],
 )

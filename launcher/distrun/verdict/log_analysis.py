@@ -37,7 +37,9 @@ _OF_RUNNER = re.compile(
     r"ERROR conda\.cli\.main_run:execute\(|g?make(?:\[\d+\])?: \*\*\* \[.*\] Error \d"
     r"|srun: (?:error: \S+: tasks? [\d,-]+: Exited with|Terminating )"
     r"|(?:real|user|sys)\s+[\dm]+\.\d+s?$|(?:See|Run) '\S[^']{0,80} --help'"
-    r"|COMET \w+:|wandb: (?!ERROR)|\[notice\] "  # of pip
+    r"|Command exited with non-zero status \d|\t(?:Average|Command|Elapsed|Exit|File|Involuntary"
+    r"|Ma[jx]|Minor|Page|Percent|Signals|Socket|Swaps|System|User|Voluntary).{0,99}: "  # of time
+    r"|COMET \w+:|wandb: (?!ERROR)|(?:🏃|🧪) View |\[notice\] "  # the last one is pip's
 )
 """What is printed after a program's last line, by what runs it or by libraries when it exits."""
 _ABORTS = re.compile(
@@ -49,6 +51,7 @@ _ABORTS = re.compile(
 ERROR = re.compile(
     r"^\s*(?:[\w.]+(?:Error|Exception)|ERROR|FATAL|CRITICAL|[Ee]rror|[Ff]atal)\b ?[:(]"
     r"|: (?:fatal )?error: |^Error (?:in|executing|locating|while|instantiating) "
+    r"|^thread '.{1,80}' panicked at |^panic: |^Exception in thread \".{1,80}\" \S"
     r"|Could not override '|^In '\S+': Could not find '|MissingMandatoryValue: "  # Hydra's
     r"|: (?:line )?\d+: (?:[Ss]yntax error\b|\S{1,99}: (?:unbound variable|param.{0,20} not set)$)"
     r"|\bcommand not found$|: not found$|\| (?:ERROR|CRITICAL) +\||\b(?:ERROR|CRITICAL)\b[ :\]-]"
@@ -224,19 +227,22 @@ class LogAnalysis:
             inner = self.lines[self._interrupted.start : self.interrupted_at or 0]
             if any(map(_WAITS.search, inner)):
                 return True
-        if not which.aside and (self._trains_on_after(which) or self._was_logged(which, later)):
+        if not which.aside and self._trains_on_after(which):
             return False
         is_at_exit = self._code == 1 and later <= _MOST_LINES_AT_EXIT
         return later <= most or (is_at_exit and self.takes_no_step_after(which.exception))
 
-    def _was_logged(self, which: Traceback, later: int) -> bool:
-        """Whether a logger wrote a traceback, and the program then went on to an error of its own.
+    @property
+    def error_after_logged(self) -> int | None:
+        """The last line, if it is an error after lines that follow an exception that was logged.
 
-        What runs a program says after a few lines that this has failed.
+        The program may have gone on, or have cleaned up.
         """
-        last, above = self.last_line(), self.lines[max(0, which.first - 1)]
-        is_error = last is not None and ERROR.match(self.lines[last]) is not None
-        return later > _MOST_LATER_LINES and is_error and _LOGGED_ERROR.search(above) is not None
+        last, which = self.last_line(), self.raised
+        if which is None or last is None or ERROR.match(self.lines[last]) is None:
+            return None
+        was_logged = _LOGGED_ERROR.search(self.lines[max(0, which.first - 1)]) is not None
+        return last if was_logged and self._later_lines(which) > _MOST_LATER_LINES else None
 
     def _trains_on_after(self, which: Traceback) -> bool:
         """Whether lines after a traceback show later steps than lines of their form before."""

@@ -71,6 +71,7 @@ _INTERRUPT = "KeyboardInterrupt"
 _SIGINT = 2
 _UNSURE = (Code.PORT_NOT_BOUND, Code.PROCESSES_EXHAUSTED)
 """What an exception says without the reason, which a library may have printed before."""
+_MAY_BE_CAUGHT = (Code.EXCEPTION_RAISED, Code.MODULE_NOT_IMPORTED, Code.LIBRARY_NOT_LOADED)
 _LAST_LINES = 25
 _LAST_LINES_OF_CRASH = 60
 _LONGEST_QUOTE = 600
@@ -162,11 +163,17 @@ def _by_log(task: TaskState, log: LogAnalysis) -> TaskFailure:
         is_crash = task.exit.child.signal in CRASH_SIGNALS and log.interrupted_at is not None
         crashed = log.evidence_at(log.interrupted_at) if is_crash else ()
         return child_failure(task, (*crashed, *(() if found is None else found.evidence)))
-    if found is not None and found.cause.code is Code.EXCEPTION_RAISED and (task.code or 1) > 1:
+    code, after = None if found is None else found.cause.code, log.error_after_logged
+    if found is not None and (
+        (code is Code.EXCEPTION_RAISED and (task.code or 1) > 1)
+        or (code in _MAY_BE_CAUGHT and after is not None)
+    ):
         # An exception that nothing catches exits 1.
-        cause = found.cause._replace(code=Code.EXITED_AFTER_EXCEPTION, status=task.code)
-        evidence = (*found.evidence, exit_evidence(task))
-        found = replace(found, cause=cause, evidence=evidence)
+        cause = exception_cause(task, log)._replace(code=Code.EXITED_AFTER_EXCEPTION)
+        last = () if after is None else (log.evidence(after),)
+        evidence = (*found.evidence, *last, exit_evidence(task))
+        cause = cause._replace(status=task.code)
+        found = replace(found, kind=Kind.EXCEPTION, cause=cause, evidence=evidence)
     if found is not None and task.exit.child is not None:  # it may have failed for want of that
         found = replace(found, evidence=(*found.evidence, _death(task, task.exit.child)))
     return found or _exit(task, log)

@@ -1427,9 +1427,9 @@ ADVICE: dict[Code, Words] = {
     ),
     Code.SHELL_FAILED: "check `program` in the spec, and the commands in the script",
     Code.EXITED_BY_ITSELF: "see what it printed last: {logs} -t {task}",
-    Code.EXITED_AFTER_EXCEPTION: """an exception that ends Python exits 1: the program has caught
-        this one, or what runs it (make, xargs) exits with a code of its own: see what was printed
-        last: {logs} -t {task}""",
+    Code.EXITED_AFTER_EXCEPTION: """Python exits 1 at once by an exception that is not caught: the
+        program has caught this one, or what runs it (make, xargs) exits with a code of its own: see
+        what was printed last: {logs} -t {task}""",
     Code.EXITED_WHILE_NEEDED: lambda c: (
         f"{_lone_call(c.path)}every task must take part to the end: as many steps or batches for "
         "each worker, and servers that join()"
