@@ -302,6 +302,11 @@ _SETUP = (
 _END = r"[\"')\]}. ]*(?:$|,\")"
 """The end of a line, or of a text in gRPC's JSON: no more is said of it, such as a way out."""
 
+_NOT_ALLOCATED = (
+    r"(?i)\b(?:unable|failed) to allocate (?:\d|(?:\w+ ){0,4}"
+    r"(?:arrays?|buffers?|bytes|memory|request|tensors?)\b)"
+)
+
 _RESOURCES = (
     Rule(Kind.GPU_MEMORY, Code.GPU_MEMORY_EXHAUSTED,
          any_of=(
@@ -329,6 +334,7 @@ _RESOURCES = (
     Rule(Kind.DISK_FULL, Code.DISK_EXHAUSTED,
          any_of=(
              "[Errno 28]", "No space left on device", "[Errno 122]", "isk quota exceeded",
+             "database or disk is full",
          ),
          line_patterns=(r".*: (?:No space left on device|Disk quota exceeded)$",)),
     Rule(Kind.LIMIT, Code.FILES_EXHAUSTED,
@@ -360,10 +366,11 @@ _RESOURCES = (
          types=("MemoryError", "_ArrayMemoryError"),
          any_of=(
              "OOM when allocating tensor", "std::bad_alloc", "Cannot allocate memory",
-             "Unable to allocate ", "Out of memory", "std::bad_array_new_length",
-             "Failed to allocate", "failed to allocate memory", "malloc failed", "mmap failed",
+             "Out of memory", "std::bad_array_new_length",
+             "failed to allocate memory", "malloc failed", "mmap failed",
              "out of shared memory", "insufficient shared memory",
          ),
+         patterns=(_NOT_ALLOCATED,),
          line_patterns=(
              r"slurmstepd: error: Detected \d+ oom[-_]kill event.*",
              r".*\binsufficient shared memory\b.*", r"memory allocation of \d+ bytes failed",
