@@ -388,7 +388,8 @@ class Job:
         for name, (values, at) in self._reports.items():
             step, epoch = number(values.get("STEP", "")), number(values.get("EPOCH", "0"))
             if at is not None and step is not None and epoch is not None:
-                found.setdefault(f"{name.partition(':')[0]} {epoch}", []).append((step, name))
+                same = f"{name.partition(':')[0]} {epoch} {number(values.get('STEPS', ''))}"
+                found.setdefault(same, []).append((step, name))
         for steps in found.values():
             (least, name), *others = sorted(steps)
             usual = others[len(others) // 2][0] if others else least
