@@ -70,14 +70,14 @@ _EPOCH_WORD = _compile(
     flags=re.ASCII | re.IGNORECASE,
 )
 _OTHER_WORK = _compile(
-    r"(?:(?:down|up|pre)?load|dl\b|fetch|eval|valid|val\b|test|sanity|predict|infer|generat|sampling"
-    r"|map\b|filter|token|(?:running )?tokenizer|prepro|prepar|extract|shuffl|sav|writ|copy|unpack"
+    r"[\W\d]*(?:running )?(?:(?:down|up|pre)?load|dl\b|fetch|eval|valid|val\b|test|sanity|predict"
+    r"|infer|generat|sampling|map\b|filter|token|prepro|prepar|extract|shuffl|sav|writ|copy|unpack"
     r"|verif|cach|calibrat|warm|resolv|convert|encod)",
     flags=re.ASCII | re.IGNORECASE,
 )
 """How the description of a bar begins that shows no training."""
 _OTHER_WORK_OF_EPOCH = _compile(
-    rf"[\W\d]*{_OTHER_WORK.pattern}[a-z]*(?!\w|\W{{0,3}}\d|[ -](?:loss|acc))",
+    rf"{_OTHER_WORK.pattern}[a-z]*(?!\w|\W{{0,3}}\d|[ -](?:loss|acc))",
     flags=_OTHER_WORK.flags,
 )
 """How it goes on after the epoch: `Epoch 3 [Val]`, but not `Epoch 3 val: 0.91`."""
