@@ -16,11 +16,14 @@ from distrun.spec.model import (
     ProgramKind,
     ProgramSpec,
     RestartSpec,
+    SlurmNode,
     Spec,
     Sync,
 )
 from distrun.strategies import STRATEGIES
+from distrun.supervisor.job_hosts import JobHosts
 from distrun.words.causes import cause_advice
+from harness.messages import hello
 from harness.plans import FACTS, MWM, PS, SCRIPT, A, B, planned, refused, role, spec_of, task
 from harness.specs import load_text, refusal
 from harness.values import not_none
@@ -269,6 +272,27 @@ def test_asking_for_more_gpus_than_there_are_is_an_error() -> None:
         planned(spec_of(role("worker", 2, gpus=2)), with_gpus("0 1 2"))
 
 
+NODE = HostSpec(name="n", slurm=SlurmNode(job="7", cores=2))
+GPUS = [({}, "0,1 2,3"), ({CUDA: ""}, "None None"), ({CUDA: "3, 1,-1,0"}, "3 1")]
+
+
+@pytest.mark.parametrize(
+    ("host", "own", "devices"),
+    [*((host, *each) for host in (A, HostSpec(), NODE) for each in GPUS),
+     (NODE, {CUDA: "NoDevFiles"}, "None None")],
+)  # fmt: skip
+def test_gpus_are_chosen_by_the_environment_of_each_host_and_cores_by_slurm(
+    host: HostSpec, own: dict[str, str], devices: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    here, there = ({CUDA: "2"}, own) if host.name != "localhost" else (own, {CUDA: "2"})
+    monkeypatch.setattr("os.environ", here)
+    hosts = JobHosts(spec_of(TWO, hosts=(host,)), lambda *_: None, tmp_path)
+    hosts.add_hello(host.name, hello("a", gpus=range(4))._replace(environ=there, cores=8.0))
+    made = hosts.make_plan(hosts.placement, {host.name: [20001, 20002]})
+    assert " ".join(str(each.env.get(CUDA)) for each in made.tasks) == devices
+    assert made.tasks[0].env[OMP] == ("1" if host is NODE else "4")
+
+
 def argv_of(program: ProgramSpec, **host: Any) -> tuple[str, ...]:
     program = replace(program, args=("--epochs", "3"))
     spec = spec_of(role("worker", args=("--role",)), program=program, hosts=(HostSpec(**host),))
@@ -286,9 +310,6 @@ def test_the_python_of_a_host_comes_before_that_of_the_program() -> None:
     assert argv_of(command) == ("sh", "-c", "x $y", "--epochs", "3", "--role")
 
 
-SENT = replace(FACTS, files="/there/files")
-
-
 @pytest.mark.parametrize(
     ("program", "argv", "workdir"),
     [
@@ -302,7 +323,7 @@ SENT = replace(FACTS, files="/there/files")
 )
 def test_sent_paths_are_those_of_the_copy(program: dict[str, Any], argv: str, workdir: str) -> None:
     given = replace(SCRIPT, **{"sync_base": "/src", **program})
-    facts = SENT if given.sync_base else FACTS
+    facts = replace(FACTS, files="/there/files") if given.sync_base else FACTS
     hosts = (HostSpec(name="far"),)
     made = planned(spec_of(role("worker"), program=given, hosts=hosts), facts)
     assert task(made, "worker:0").argv[1] == argv
