@@ -144,13 +144,15 @@ class World:
         folder = JobStore(self._home).new_folder(self._spec.name)
         self._start(job_folder.create(folder, b"{}"), None, ())
 
-    def resume(self, *, assumed_dead: tuple[str, ...] = (), hosts: str = "") -> None:
-        """Resume the job, whose supervisor has ended; with `hosts`, on some of them alone."""
+    def resume(self, *, assumed_dead: tuple[str, ...] = (), hosts: str = "", **limits: Any) -> None:
+        """Resume the job, whose supervisor has ended; on some `hosts` alone, by other timeouts."""
         assert self._folder is not None
         assert not self.is_running
         if hosts:
             chosen = [each for each in self._spec.hosts if each.name in hosts.split()]
             self._spec = frozen.replace(self._spec, hosts=tuple(chosen))
+        timeouts = frozen.replace(self._spec.timeouts, **limits)
+        self._spec = frozen.replace(self._spec, timeouts=timeouts)
         folder = job_folder.reopen(self._folder.path)
         self._start(folder, folder.state(), assumed_dead)
 
@@ -311,8 +313,8 @@ class World:
                 each.is_hung = False
         self.machines.settle()
 
-    def kill_agent(self, host: str) -> None:
-        self._agent(host).send(signal.SIGKILL)
+    def kill_agent(self, host: str, number: int = signal.SIGKILL) -> None:
+        self._agent(host).send(number)
         self.machines.settle()
 
     def has_agent(self, host: str) -> bool:
@@ -335,9 +337,9 @@ class World:
     def mend_disk(self, host: str) -> None:
         self.hosts[host].disk_fault = 0
 
-    def break_program(self, host: str) -> None:
-        """Have no program be found there from now on."""
-        self.hosts[host].exec_fault = errno.ENOENT
+    def break_program(self, host: str, part: str = "program") -> None:
+        """Have no program, or `workdir`, be found there from now on."""
+        self.hosts[host].missing = part
 
     def take_port(self, host: str, port: int) -> None:
         self.hosts[host].taken_ports.add(port)

@@ -25,6 +25,7 @@ def test_a_short_cut_loses_no_line_and_doubles_none(lose: Any, find: Any, world:
     job.print_lines("worker:1", 1, 20)
     lose(job, "h2")
     if lose is not World.freeze:
+        job.print("worker:1", "more than may be under way\n" * 9_000)
         job.print_lines("worker:1", 21, 30)
     job.until(lambda: "LinkLost" in job.kinds, 12)
     if find:
@@ -74,7 +75,7 @@ def test_hosts_on_which_nothing_is_needed_any_more_may_be_lost(world: Launch) ->
 
 
 def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(world: Launch) -> None:
-    job = world(1, cluster={"worker": 1}, restart=NONE, timeouts={"link": "off"})
+    job = world(1, cluster={"worker": 1}, restart=NONE, timeouts={"link": "off", "stall": "60s"})
     job.cut("h1")
     job.drop_links("h1")
     job.advance(600)
@@ -86,6 +87,14 @@ def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(world: Launch) ->
     assert job.end() == 137
     assert "the logs of h1's tasks are not all here" in job.told()
     assert job.running == {"worker:0": "h1"}, "it has no lease"
+
+
+def test_a_host_may_take_as_long_to_stop_a_task_as_its_grace(world: Launch) -> None:
+    job = world(2, timeouts={"grace": "5m"})
+    job.task("worker:1").stops_after = 250
+    job.stop()
+    assert job.end() == 130
+    assert "HostFault" not in job.kinds
 
 
 def test_without_a_lease_an_order_waits_as_long_as_the_link_is_lost(

@@ -47,9 +47,10 @@ def test_without_room_fewer_workers_continue_and_grow_at_the_next_restart(world:
     job.succeed()
 
 
-def test_a_host_that_cannot_run_the_program_is_left_out_for_fewer_workers(world: Launch) -> None:
+@pytest.mark.parametrize("part", ["program", "workdir"])
+def test_a_host_that_cannot_run_it_is_left_out_for_fewer_workers(part: str, world: Launch) -> None:
     job = world(3, cluster={"worker": 3}, restart={"min_workers": 2}, is_launched=False)
-    job.break_program("h2")
+    job.break_program("h2", part)
     job.launch()
     job.until(lambda: job.running == {"worker:0": "h1", "worker:1": "h3"}, 30)
     job.succeed()
@@ -169,10 +170,11 @@ def test_a_supervisor_sleeps_after_a_replacement_that_waited_for_hosts(world: La
     job.succeed()
 
 
-def test_an_agent_that_is_back_before_the_restart_holds_other_ports(world: Launch) -> None:
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_an_agent_that_is_back_before_a_restart_holds_other_ports(end: int, world: Launch) -> None:
     job = world(2, restart={"backoff": "4s"})
     before = job.cluster_of("worker:1")["cluster"]["worker"]
-    job.kill_agent("h2")
+    job.kill_agent("h2", end)
     job.until(lambda: len(job.attempts) == 4, 60)
     after = job.cluster_of("worker:1")["cluster"]["worker"]
     assert job.hosts_of("worker:1") == ["h2", "h2"]

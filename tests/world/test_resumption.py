@@ -48,7 +48,7 @@ def test_a_host_that_cannot_be_reached_is_waited_for_until_its_lease_is_over(wor
     job.cut("h2")
     lose_supervisor(job)
     began = job.now
-    job.resume(hosts="h1")
+    job.resume(hosts="h1", link=5.0)  # it was told 60 s
     job.advance(30)
     assert job.running == {"worker:1": "h2"}
     job.until(lambda: len(job.attempts) == 4)
