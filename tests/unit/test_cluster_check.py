@@ -13,7 +13,6 @@ from distrun.spec.model import HostSpec
 from distrun.supervisor.cluster_check import ClusterCheck
 from harness.plans import SCRIPT, planned, role, spec_of
 
-SETTER = "train.py:6"
 HERE = ("localhost:1000", "localhost:1001")
 
 
@@ -73,6 +72,11 @@ CASES: dict[str, tuple[tuple[str, ...], str, tuple[str, ...]]] = {
                       ("1 listens 1000 -> worker:1 b:1001 - 1000 worker:0",)),
     "a TF_CONFIG of its own may choose any port": (HERE, "certain mine", (
         "0 listens 1001", "0 serves localhost:1001", "1 listens 7000", "1 serves localhost:7000")),
+    "of its own, each on its host": (("a:1000", "b:1001"), "mine", tuple(
+        f"{index} {what}" for index in (0, 1) for what in ("listens 7", "serves localhost:7"))),
+    "of its own, on one host": (HERE, "mine", (
+        "0 listens 7", "0 serves x:7", "1 listens 7",
+        "1 serves x:7 -> worker:1 localhost:1001 x:7 7 worker:0")),
     "another attempt starts anew": (
         HERE, "", (SERVED, BOTH[0], "0 ends", "1 serves localhost:12345", BOTH[1])),
 }  # fmt: skip
@@ -82,7 +86,7 @@ CASES: dict[str, tuple[tuple[str, ...], str, tuple[str, ...]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_what_contradicts_the_cluster_is_told(case: str) -> None:
     addresses, about, steps = CASES[case]
-    setter = SETTER if about else ""
+    setter = "train.py:6" if about else ""
     is_certain = "certain" in about.split()
     is_mine = "mine" in about
     check = check_of(*addresses, setter=setter, is_certain=is_certain, is_mine=is_mine)

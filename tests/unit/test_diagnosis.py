@@ -75,6 +75,7 @@ def test_a_changed_key_is_forgotten_by_the_name_and_file_of_ssh(said: str, comma
         'ssh-keygen -f "/known_hosts" -R "$(touch /tmp/x)"',
         # and no key of another host is removed on a host's word.
         '  ssh-keygen -f "/home/u/.ssh/known_hosts" -R "bank"',
+        '  ssh-keygen -f "/home/u/precious" -R "h1"',
         "Offending ED25519 key in /home/u/precious:7",
         "Host key for bank has changed and you have requested strict checking.",
         f"u@bank: Permission denied (publickey).\n{JUMPED}",
@@ -119,7 +120,6 @@ def test_a_jump_host_that_does_not_let_through_is_named(said: str, jump: str) ->
 
 NO_PYTHON = "there is no python3"
 UNHEARD = "its Python does not receive what distrun sends"
-NO_SHELL = "its account runs no commands (ssh: "
 STRING = '  File "<string>", line 1\nSyntaxError: '
 PROFILE = f"`echo fine | {LOGIN} cat`"
 CASES: list[tuple[str, int | None, str, str]] = [
@@ -135,7 +135,7 @@ CASES: list[tuple[str, int | None, str, str]] = [
     (f"{STRING}source code string cannot contain null bytes", 1, UNHEARD, PROFILE),
     ("", 0, UNHEARD, PROFILE),
     # The account runs no commands.
-    ("bash: line 1: exec: restricted", 1, NO_SHELL, ""),
+    ("bash: line 1: exec: restricted", 1, "its account runs no commands (ssh: ", ""),
     # No word that stands beside the cause is told.
     (f"{UNAUTHORIZED}\nbash: line 1: exec: python3: not found", 127, NO_PYTHON, ""),
     ("fish: Unknown command: python3", 127, NO_PYTHON, ""),

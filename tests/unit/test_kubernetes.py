@@ -27,8 +27,9 @@ from distrun.kubernetes import batch_job, in_pod, keeper, kubectl, manifest, pod
 from distrun.plan.placement import place
 from distrun.plan.replacement import place_again, room_of_hosts
 from distrun.spec.loader import load, load_mapping
-from distrun.spec.model import Spec
+from distrun.spec.model import HostSpec, Spec
 from distrun.supervisor.file_fetch import KeptFetch
+from distrun.supervisor.hosts.kubernetes import KubernetesReach
 from distrun.words.causes import cause_advice
 from harness.command import write_program
 from harness.values import not_none
@@ -441,7 +442,8 @@ def test_a_failed_creation_is_not_tried_for_each_host(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("found", "code", "words"),
     [
-        (None, Code.POD_DELETED, ""),
+        ('Error from server (NotFound): pods "p" not found', Code.POD_DELETED, ""),
+        ("Unable to connect to the server: timeout", None, ""),
         (pod(ALIVE, deleted=True), Code.POD_DELETED, ""),
         (pod(ALIVE, phase="Running"), None, ""),
         # A scheduler's preemption, a drain and a taint, from 1.26 on.
@@ -459,8 +461,14 @@ def test_a_failed_creation_is_not_tried_for_each_host(monkeypatch: pytest.Monkey
          Code.POD_OUT_OF_MEMORY, ""),
     ],
 )  # fmt: skip
-def test_why_a_pod_ends_is_told(found: Json | None, code: Code | None, words: str) -> None:
-    cause = pods.end(found, "p")
+def test_why_a_pod_ends_is_told(
+    found: Json | str, code: Code | None, words: str, spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`found`: what kubectl prints of it, or why it prints nothing."""
+    answer = CauseError(kubectl.failure(1, found)) if isinstance(found, str) else json.dumps(found)
+    monkeypatch.setattr(kubectl, "run", mock.Mock(side_effect=[answer]))
+    reach = KubernetesReach(HostSpec(name="h"), spec, "p")
+    cause = not_none(reach.question(mock.Mock(), None, Cause(Code.AGENT_TERMINATED))).ask()
     assert (None if cause is None else cause.code) == code
     assert cause is None or words in cause.text
 

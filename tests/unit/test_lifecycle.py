@@ -78,6 +78,11 @@ mwm worker proxy
 proxy:0 gone 0
 = failed 1 distrun
 
+# also where all others are waited for
+mwm worker proxy | success=ALL
+proxy:0 gone 0
+= failed 1 distrun
+
 # stopped while starting
 mwm worker:3 | planned
 worker:0 start

@@ -103,7 +103,7 @@ def test_of_a_limit_of_the_user_only_one_that_is_nearly_used_up(host: Host) -> N
 
 def test_each_limit_is_read_where_the_log_speaks_of_it(host: Host) -> None:
     assert host.limits(b"OSError: [Errno 24] Too many open files") == {"RLIMIT_NOFILE": 64}
-    host.of_group("a", memory_max="1000")
+    host.of_group("", memory_max="1000")  # of a container
     host.of_group("a/b", memory_max="max")
     assert host.limits(b"MemoryError") == {"memory.max": 1000, "MemTotal": 8000 << 10}
     assert host.limits(b"", 9) == {"memory.max": 1000, "MemTotal": 8000 << 10}

@@ -38,3 +38,6 @@ def test_its_silence_is_told_once_and_it_may_answer_later() -> None:
     started = told[-1]
     assert isinstance(started, events.TensorBoardStarted)
     assert started.address == f"http://127.0.0.1:{port}/"
+    board.start()
+    board.receive(protocol.TaskListening(tensorboard.NAME, 0, [port_of(orders[1])]))
+    assert loop.next_call is None, "it has answered in time"
