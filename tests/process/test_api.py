@@ -223,6 +223,10 @@ def test_errors(distrun: Distrun, tmp_path: Path) -> None:
     with pytest.raises(package.HostError, match="there is no program '/no/such'") as failed:
         package.launch(absent)
     assert failed.value.exit_code == 69
+    greedy = package.load(distrun.write_spec("true", cluster={"worker": {"count": 1, "gpus": 999}}))
+    with pytest.raises(package.InvalidSpecError, match="ask for 999 GPUs") as refused:
+        greedy.plan()
+    assert str(refused.value.hint).startswith("lower `gpus` of a role")
 
     with pytest.raises(package.UsageError, match="must be numbers"):
         package.report(step=10**400)

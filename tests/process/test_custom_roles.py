@@ -77,9 +77,6 @@ def test_the_roles_of_the_page_start_in_order_and_find_each_other(distrun: Distr
     }
 
 
-SEARCHED_FOREVER = shell(f"echo {'a' * 56}b; {SERVE}", ready={"line": "^(a+)+$"})
-
-
 def test_a_line_counts_after_much_output_but_not_of_another_attempt(distrun: Distrun) -> None:
     """The proxy is ready, then fails together with the workers' first attempt."""
     proxy = (
@@ -98,6 +95,7 @@ def test_a_line_counts_after_much_output_but_not_of_another_attempt(distrun: Dis
         timeouts={"start": "25s"},
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "restarted after proxy:0 exited 3" in distrun.asked("logs", "--raw", "-t", "worker:0")
 
 
 def test_roles_that_are_not_ready_in_time(distrun: Distrun) -> None:
@@ -107,7 +105,7 @@ def test_roles_that_are_not_ready_in_time(distrun: Distrun) -> None:
         cluster={
             "worker": {"count": 2, "after": ["relay", "proxy", "cache"]},
             "relay": shell(SERVE),
-            "proxy": SEARCHED_FOREVER,
+            "proxy": shell(f"echo {'a' * 56}b; {SERVE}", ready={"line": "^(a+)+$"}),
             "cache": shell(f"echo something; {SERVE}", ready="line"),
         },
         timeouts={"start": "6s"},

@@ -114,9 +114,9 @@ def test_results_replace_nothing_that_is_new_here(ssh: Ssh, distrun: Distrun) ->
     (here / "linked").symlink_to(distrun.home)
     (here / "newer").write_text("mine")
     os.utime(here / "newer", (1 << 33, 1 << 33))
-    script = """[ $DISTRUN_TASK = worker:1 ] || { echo own >both; exec touch -d 2001-02-03 both; }
+    script = """[ $DISTRUN_TASK = worker:1 ] || { echo own >both; exec touch -d 2001-2-3 both own; }
         mkdir linked; for each in both linked/x newer other; do echo theirs >$each; done"""
-    names = ["both", "linked", "newer", "other"]
+    names = ["both", "linked", "newer", "other", "own"]
     program = {"command": ["sh", "-c", script], "results": names}
     keys: dict[str, Any] = {"hosts": ["localhost", "h1"], "cluster": {"worker": 2}}
     distrun.checked("launch", ssh.spec("", [h1], program=program, **keys))
