@@ -146,17 +146,14 @@ class Cluster:
 
     def write_kubeconfig(self, name: str, token: str) -> Path:
         server = f"https://{self.network.gateway}:6443"
-        authority = str(self.folder / "keys/apiserver.crt")
+        at = {"server": server, "certificate-authority": str(self.folder / "keys/apiserver.crt")}
+        context = {"cluster": "c", "user": "u", "namespace": "default"}
         document = {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [
-                {"name": "c", "cluster": {"server": server, "certificate-authority": authority}}
-            ],
+            "clusters": [{"name": "c", "cluster": at}],
             "users": [{"name": "u", "user": {"token": token}}],
-            "contexts": [
-                {"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "default"}}
-            ],
+            "contexts": [{"name": "c", "context": context}],
             "current-context": "c",
         }
         path = self.folder / f"{name}.kubeconfig"

@@ -157,8 +157,7 @@ class Host:
 
     def provide(self, name: str, text: str) -> None:
         """Have its logins find this as a program."""
-        program = self.folder / "bin" / name
-        write_program(program, text)
+        program = write_program(self.folder / "bin" / name, text)
         self.change(sshd=f"SetEnv PATH={program.parent}:/bin\n")
 
     def _configure(self, shell: str = "/bin/sh", sshd: str = "") -> None:

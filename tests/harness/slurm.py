@@ -20,6 +20,7 @@ from pathlib import Path
 import psutil
 
 from harness import network as networks
+from harness.processes import captured
 from harness.requirements import missing
 from harness.waiting import wait_until
 
@@ -203,15 +204,9 @@ class Cluster:
         return "\n".join(lines)
 
     def run(self, *argv: str, check: bool = True) -> str:
-        done = subprocess.run(
-            argv,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_DEADLINE,
-            cwd=self.folder,  # sbatch writes the output of jobs there
-            env={**os.environ, **self.variables},
-        )
+        env = {**os.environ, **self.variables}
+        # sbatch writes the output of jobs there.
+        done = captured(argv, timeout=_DEADLINE, cwd=self.folder, env=env)
         if check and done.returncode:
             raise RuntimeError(f"{' '.join(argv)}: {done.stdout}{done.stderr}")
         return done.stdout.strip()

@@ -29,7 +29,6 @@ COMMANDS = [
     for found in re.findall(r'^@click.command\("([a-z]+)"', path.read_text(), re.MULTILINE)
 ]
 README = (ROOT / "README.md").read_text().partition("<!-- commands -->")[2].partition("\n\n")[0]
-EXAMPLE = re.compile(r"^    (\S.*)$", re.MULTILINE)
 JOB = """\
 name: mnist
 strategy: multi_worker_mirrored
@@ -138,7 +137,7 @@ def test_the_examples_work(distrun: Distrun, bash: Bash, commands: str) -> None:
         section = page.partition(f"\n## distrun {command}\n")[2].partition("\n## ")[0]
         options = re.findall(r"^  .*?(--[a-z-]+)", text, re.MULTILINE)
         assert [name for name in ("--help", *options) if name not in section] == []
-        found = EXAMPLE.findall(text.partition("\nOptions:")[0])
+        found = re.findall(r"^    (\S.*)$", text.partition("\nOptions:")[0], re.MULTILINE)
         assert found, f"{command} has no example"
         assert all(f"distrun {command}" in example for example in found)
         examples += found

@@ -56,9 +56,7 @@ class Started:
 
 
 def write_hanging(folder: Path, name: str) -> Path:
-    path = folder / name
-    write_program(path, HANGS.format(pids=folder / "pids"))
-    return path
+    return write_program(folder / name, HANGS.format(pids=folder / "pids"))
 
 
 def write_spec(folder: Path, command: str) -> None:
@@ -129,8 +127,6 @@ Host key verification failed.
 WORDS
 exit 255
 """
-QUICKLY = 5.0
-"""Seconds. distrun waits longer for an answer of ssh."""
 
 
 def test_a_question_stops_nothing_else(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +146,7 @@ def test_a_question_stops_nothing_else(distrun: Distrun, monkeypatch: pytest.Mon
     assert distrun("kill", "--grace", "0s").returncode == 0
     assert killed.wait(60) == 137
     times = {each["event"]: each["at"] for each in recorded_events(distrun)}
-    assert times["JobEnded"] - times["StopRequested"] < QUICKLY
+    assert times["JobEnded"] - times["StopRequested"] < 5.0, "the wait for ssh"
     told = launch()
     (distrun.cwd / "gate").write_text("go on\n")
     said = told.communicate(timeout=60)[1]
@@ -159,13 +155,11 @@ def test_a_question_stops_nothing_else(distrun: Distrun, monkeypatch: pytest.Mon
 
 
 _MOUNT = Path("/sys/fs/cgroup/freezer")
-Freeze = Callable[..., None]
-"""Freezes processes, by their ids, until the test ends."""
 
 
 @contextlib.contextmanager
-def freezer() -> Iterator[Freeze]:
-    """Give a function that freezes processes; they thaw at the end. Skips where that cannot be."""
+def freezer() -> Iterator[Callable[..., None]]:
+    """Give a function that freezes processes by ids, until the end. Skips where that cannot be."""
     try:
         folder = Path(tempfile.mkdtemp(prefix="distrun-", dir=_MOUNT))
     except OSError:

@@ -15,7 +15,7 @@ import yaml
 from distrun import api
 from distrun.errors import UsageError
 from distrun.plan.ranks import RANKS
-from harness.command import Distrun, Json, write_program
+from harness.command import Distrun, Json, write_program, write_spec
 from harness.processes import captured
 from harness.values import not_none
 
@@ -33,21 +33,15 @@ def plan_of(distrun: Distrun, spec: Path) -> Json:
 
 
 def write(tmp_path: Path, **keys: Any) -> Path:
-    document = {
-        "name": "train",
-        "strategy": "parameter_server",
-        "cluster": {
-            "chief": 1,
-            "worker": {"count": 3, "args": ["--shard", "it's"]},
-            "ps": {"count": 2, "env": {"ONLY_PS": "yes"}},
-            "evaluator": 1,
-        },
-        "program": {"command": ["train", "--long", "x" * 300]},
-        **keys,
+    cluster = {
+        "chief": 1,
+        "worker": {"count": 3, "args": ["--shard", "it's"]},
+        "ps": {"count": 2, "env": {"ONLY_PS": "yes"}},
+        "evaluator": 1,
     }
-    path = tmp_path / "train.yaml"
-    path.write_text(yaml.safe_dump(document))
-    return path
+    program = {"command": ["train", "--long", "x" * 300]}
+    given = {"strategy": "parameter_server", "cluster": cluster, "program": program, **keys}
+    return write_spec(tmp_path, "", name="train", **given)
 
 
 def table(text: str) -> dict[str, list[str]]:
@@ -155,21 +149,9 @@ NASTY = {
 def write_job(folder: Path, **program: Any) -> Path:
     (folder / "show.py").write_text(SHOW)
     (folder / "in here; it's").mkdir(exist_ok=True)
-    job = {
-        "name": "job",
-        "strategy": "multi_worker_mirrored",
-        "cluster": {"worker": 2},
-        "program": {
-            "script": "show.py",
-            "args": [*NASTY.values()],
-            "env": {**NASTY, "OUT": str(folder / "out")},
-            "workdir": "in here; it's",
-            **program,
-        },
-    }
-    path = folder / "job.yaml"
-    path.write_text(yaml.safe_dump(job))
-    return path
+    nasty = {"args": [*NASTY.values()], "env": {**NASTY, "OUT": str(folder / "out")}}
+    program = {"script": "show.py", "workdir": "in here; it's", **nasty, **program}
+    return write_spec(folder, "", program=program)
 
 
 def seen(folder: Path) -> tuple[list[str], dict[str, str], str]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import distrun as package
-from harness.command import Distrun, write_program
+from harness.command import Distrun, write_program, write_spec
 
 SETS = "import os\n\nos.environ['TF_CONFIG'] = '{}'\nprint('it ran')\n"
 WARNED = (
@@ -23,14 +23,10 @@ WARNED = (
 
 def write_job(folder: Path, script: str | bytes = SETS, **keys: Any) -> Path:
     """Write a spec and its script, which does not need TensorFlow."""
-    folder.joinpath("train.py").write_bytes(
-        script if isinstance(script, bytes) else script.encode()
-    )
-    spec = folder / "job.yaml"
+    text = script if isinstance(script, bytes) else script.encode()
+    folder.joinpath("train.py").write_bytes(text)
     program = {"script": "train.py", **keys.pop("program", {})}
-    strategy = {"strategy": "multi_worker_mirrored", "cluster": {"worker": 1}}
-    spec.write_text(json.dumps({**strategy, "program": program, **keys}))
-    return spec
+    return write_spec(folder, "", 1, program=program, **keys)
 
 
 def test_a_warning_does_not_stop_but_strict_does(distrun: Distrun) -> None:
@@ -236,8 +232,8 @@ def test_a_slow_interpreter_delays_no_output_and_no_end(distrun: Distrun) -> Non
 
 
 def test_more_gpus_than_there_are(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = distrun.cwd / "nvidia-smi"  # it lists two GPUs
-    write_program(program, "#!/bin/sh\necho asked >> asked\necho 0\necho 1\n")
+    # It lists two GPUs.
+    write_program(distrun.cwd / "nvidia-smi", "#!/bin/sh\necho asked >> asked\necho 0\necho 1\n")
     monkeypatch.setenv("PATH", str(distrun.cwd), prepend=os.pathsep)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 

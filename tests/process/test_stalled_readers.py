@@ -224,7 +224,6 @@ def test_a_stream_that_is_non_blocking_loses_nothing(start: Start, distrun: Dist
     os.close(reading)
 
 
-CLOSED = "distrun: standard output is closed\n"
 FULL = "distrun: standard output cannot be written: No space left on device\n"
 PRINTING = ("--help", "logs")
 """Commands of which the output is all that they are for."""
@@ -244,7 +243,7 @@ def test_output_that_cannot_be_written_is_an_error_where_it_is_the_answer(distru
         assert (code, shown, told[-len(FULL) :]) == (69, "", FULL), command
         assert "Traceback" not in told
     assert run(distrun, "ps -a", ">&- 2>&-") == (69, "", "")
-    assert run(distrun, "logs", "<&- >&-") == (69, "", CLOSED)
+    assert run(distrun, "logs", "<&- >&-") == (69, "", "distrun: standard output is closed\n")
     assert run(distrun, "logs", "<&- 2>&-") == (0, "worker:0 | hello\n", "")
     code, shown, told = run(distrun, "wait", ">&-")
     assert (code, shown) == (3, "")

@@ -115,8 +115,7 @@ def test_gpus_are_sampled_by_nvidia_smi(distrun: Distrun, monkeypatch: pytest.Mo
 
 
 def test_untold_memory_of_gpus_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "nvidia-smi"
-    write_program(program, f"#!/bin/sh\necho '{os.getpid()}, GPU-b, [N/A]'")
+    write_program(tmp_path / "nvidia-smi", f"#!/bin/sh\necho '{os.getpid()}, GPU-b, [N/A]'")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     usage = measure([os.getpid()])[os.getpid()]
     assert usage.gpu_memory_bytes is None

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-import yaml
 
 from distrun.agent import agent_dir
 from distrun.agent.linux import exposure
@@ -145,25 +144,19 @@ def test_a_passed_value_is_shown_nowhere(distrun: Distrun, monkeypatch: pytest.M
 FAILED = 69
 
 
-def write_job(folder: Path, script: str, **program: object) -> Path:
-    (folder / "train.py").write_text(script)
-    path = folder / "job.yaml"
-    program = {"script": "train.py", **program}
-    path.write_text(yaml.safe_dump({"strategy": "default", "program": program}))
-    return path
-
-
 def test_a_script_needs_what_it_imports(distrun: Distrun, tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)
-    python = str(bare / "bin" / "python")
+    program = {"script": "train.py", "python": str(bare / "bin" / "python")}
+    spec = distrun.write_spec("", 1, strategy="default", program=program)
     (distrun.cwd / "beside.py").write_text("import numpy\n")
     for script, missing in {
         "import numpy\nimport tensorflow as tf\n": "numpy, tensorflow",
         "import json\nimport beside\n": "numpy",
         "try:\n    import numpy\nexcept ImportError:\n    numpy = None\n": None,
     }.items():
-        done = distrun("doctor", "--json", write_job(distrun.cwd, script, python=python))
+        (distrun.cwd / "train.py").write_text(script)
+        done = distrun("doctor", "--json", spec)
         found = json.loads(done.stdout)["doctor"]
         checks = [each for each in found["checks"] if each["subject"] == "modules"]
         if missing is None:

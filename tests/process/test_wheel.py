@@ -22,7 +22,6 @@ program:
   script: trivial.py
 """
 SCRIPT = 'import os\nprint(os.environ["TF_CONFIG"])\n'
-BUNDLED = SPEC.replace("trivial.py", "mnist")
 
 
 def run(
@@ -85,7 +84,7 @@ def test_the_wheel_needs_no_checkout(installed: Path, distrun_home: Path, tmp_pa
     assert configs["worker:1"]["task"] == {"type": "worker", "index": 1}
     assert configs["worker:0"]["cluster"] == configs["worker:1"]["cluster"]
     assert len(set(configs["worker:0"]["cluster"]["worker"])) == 2
-    tmp_path.joinpath("bundled.yaml").write_text(BUNDLED)
+    tmp_path.joinpath("bundled.yaml").write_text(SPEC.replace("trivial.py", "mnist"))
     for words, lacking in (
         ("report", "a report needs jinja2"),
         ("watch", "watch needs textual"),

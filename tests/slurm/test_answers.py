@@ -28,8 +28,7 @@ def provide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Provide:
     monkeypatch.setenv("PATH", str(tmp_path))
 
     def write(name: str, script: str) -> None:
-        program = tmp_path / name
-        write_program(program, f"#!/bin/sh\nPATH=/usr/bin:/bin\n{script}\n")
+        write_program(tmp_path / name, f"#!/bin/sh\nPATH=/usr/bin:/bin\n{script}\n")
 
     return write
 

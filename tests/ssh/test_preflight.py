@@ -231,8 +231,6 @@ def test_verdicts_know_that_checkpoints_are_not_shared(ssh: Ssh, distrun: Distru
     assert "`program.shared`" in done.stderr
 
 
-# So often an sshd is asked that has too many at its door.
-TRIES = 4
 # Disks without room at $2, /var/tmp and /tmp; what the network's folder $1 holds stays.
 FULL = """\
 set -e
@@ -355,8 +353,8 @@ def test_an_sshd_with_too_many_at_its_door_is_asked_again(ssh: Ssh, distrun: Dis
             process = distrun.start("launch", spec, stdout=-1, stderr=-1, text=True)
             wait_until(lambda: "drop connection" in h1.sshd_log)
         out, said = process.communicate(timeout=60)
-        if h1.sshd_log.count("drop connection") < TRIES:
-            break  # else its door was not free again before the last try
+        if h1.sshd_log.count("drop connection") < 4:
+            break  # else its door was not free again before the last of four tries
     assert process.returncode == 0, said
     assert out == "worker:0 | fine\n"
 

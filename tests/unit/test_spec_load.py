@@ -133,7 +133,6 @@ def test_a_folder_in_which_tasks_run_goes_by_the_path_that_is_sent(folder: Path)
     assert spec.program.workdir == str(folder)
 
 
-ODD_SCRIPT = "strategy: mirrored\nprogram: {script: a b.py}\n"
 BY_PYTHON = "command: [python3, -u, a b.py, --lr, 1]"
 
 
@@ -173,7 +172,7 @@ def test_a_script_to_be_converted(folder: Path, program: str, script: bytes, tol
 )
 def test_a_script_that_resembles_one_for_ipython_is_not_refused(folder: Path, script: str) -> None:
     (folder / "a b.py").write_text(script)
-    load_text(folder, ODD_SCRIPT)
+    load_text(folder, "strategy: mirrored\nprogram: {script: a b.py}\n")
 
 
 def test_a_tilde_is_the_home_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

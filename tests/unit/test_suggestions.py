@@ -224,7 +224,6 @@ def test_each_suggestion_works_and_they_end(folder: Path, case: tuple[str, str, 
 
 # What other messages suggest ------------------------------------------------------------------
 
-SOURCE = Path(distrun.__file__).parent
 BASE = "strategy: multi_worker_mirrored\ncluster: {worker: 2}\nprogram: {script: train.py}\n"
 NEED_MORE = {
     # what a spec needs besides
@@ -239,7 +238,7 @@ NEED_MORE = {
 @functools.cache
 def said() -> dict[str, str]:
     found = {}
-    for file in sorted(SOURCE.rglob("*.py")):
+    for file in sorted(Path(distrun.__file__).parent.rglob("*.py")):
         nodes = [*ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
         docs = {each.value for each in nodes if isinstance(each, ast.Expr)}
         for node in nodes:
