@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrun.job import events
-from distrun.lifecycle import replay
+from distrun.lifecycle import JOB, replay
 from distrun.lifecycle.chunked_map import ChunkedMap
 from harness.histories import MWM, because, running
 from harness.scenarios import play, scenarios, verdict_words, verdicts
@@ -268,6 +268,21 @@ def test_events_after_the_end_change_nothing() -> None:
     assert job(events.HostLost, host="localhost", cause=because("late")) == []
     assert job.gone("worker:0", 0) == []
     assert job.state == end
+
+
+def test_over_resumes_costs_and_changes_add_up_and_nothing_is_forgotten() -> None:
+    job = play(["mwm worker:2 | rooms worker:1@h2", "link-lost h2", "lost h2", "timer restart:1",
+                "worker:0 gone -15", "plan worker:0@h1 worker:1@h3"])  # fmt: skip
+    created = {name: value for name, value in vars(job.history[0]).items() if name != "at"}
+    for change in ("restart.max=1", "restart.max=2"):
+        job(events.JobResumed, **{**created, "changes": (change,), "down": 5.0})
+        job.planned("worker:0")
+        steps = {"step": 1, "former_step": 3, "repeated_steps": 2}
+        job(events.TrainingContinued, task="worker:0", seconds=6.0, **steps)
+    state = job.state
+    assert (state.down, state.repeated_steps, len(state.changes)) == (10.0, 4, 2)
+    assert state.task_names == ["worker:0", "worker:1"]
+    assert (len(state.replacements), state.budget(JOB).total) == (1, 1)
 
 
 @pytest.mark.parametrize("timer", ["restart:x", "health:y"])
