@@ -242,8 +242,8 @@ class Machine:
         self.world, self.name, self.home = world, name, home
         self.is_cut = self.is_frozen = self.is_off = False
         self.disk_fault = 0
-        self.missing = ""
-        """What there is not, so that programs cannot be executed: `program`, `workdir`."""
+        self.exec_fault = ""
+        """At what the execution of programs fails, and its errno; empty: it does not."""
         self.delay = 0.0
         """Seconds that bytes take to and from it."""
         self.clock_ahead = 0.0
@@ -690,8 +690,8 @@ class Machines:
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
         task = Task(machine, current.pid, start)
-        if machine.missing:
-            os.write(writer, f"{machine.missing} {errno.ENOENT}".encode())
+        if machine.exec_fault:
+            os.write(writer, machine.exec_fault.encode())
             task.end(127 << 8)
         os.close(writer)
         if task.lives:

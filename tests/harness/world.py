@@ -337,9 +337,9 @@ class World:
     def mend_disk(self, host: str) -> None:
         self.hosts[host].disk_fault = 0
 
-    def break_program(self, host: str, part: str = "program") -> None:
-        """Have no program, or `workdir`, be found there from now on."""
-        self.hosts[host].missing = part
+    def break_program(self, host: str, fault: str = f"program {errno.ENOENT}") -> None:
+        """Have no program be executed there from now on: at what that fails, and its errno."""
+        self.hosts[host].exec_fault = fault
 
     def take_port(self, host: str, port: int) -> None:
         self.hosts[host].taken_ports.add(port)

@@ -47,10 +47,12 @@ def test_without_room_fewer_workers_continue_and_grow_at_the_next_restart(world:
     job.succeed()
 
 
-@pytest.mark.parametrize("part", ["program", "workdir"])
-def test_a_host_that_cannot_run_it_is_left_out_for_fewer_workers(part: str, world: Launch) -> None:
+@pytest.mark.parametrize(
+    "fault", ["prepare 11", "log 30", "workdir 2", *(f"program {n}" for n in (2, 5, 8, 13))]
+)
+def test_a_host_that_cannot_run_it_is_left_out_for_fewer_workers(fault: str, world: Launch) -> None:
     job = world(3, cluster={"worker": 3}, restart={"min_workers": 2}, is_launched=False)
-    job.break_program("h2", part)
+    job.break_program("h2", fault)
     job.launch()
     job.until(lambda: job.running == {"worker:0": "h1", "worker:1": "h3"}, 30)
     job.succeed()
