@@ -120,12 +120,7 @@ _OTHERS = {
     ("agent", "SIGKILL"): Expectation(("failed",), (69,), ("host_lost",)),
     ("agent", "SIGTERM"): Expectation(("failed",), (69,), ("host_lost",)),
 }
-_KINDS = {
-    "SIGKILL": "killed",
-    "SIGTERM": "preempted",
-    "exit1": "exit",
-    "exception": "exception",
-}
+_KINDS = {"SIGKILL": "killed", "SIGTERM": "preempted", "exit1": "exit", "exception": "exception"}
 
 
 def expected(cell: Cell) -> Expectation:

@@ -58,14 +58,7 @@ from distrun.spec.model import (
 from distrun.strategies import STRATEGIES, Role
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
 from distrun.supervisor.hosts.pool import HostPool
-from distrun.supervisor.hosts.reach import (
-    Connection,
-    Lifetime,
-    Login,
-    Purpose,
-    Reach,
-    agent_exited,
-)
+from distrun.supervisor.hosts.reach import Connection, Lifetime, Login, Purpose, Reach, agent_exited
 from distrun.supervisor.supervisor import Supervisor
 from distrun.sync.manifest import FileEntry, Manifest
 from distrun.words.events import EventFormatter
@@ -241,10 +234,7 @@ class Agent:
 
     def _on_inspect(self, order: probe_messages.Inspect) -> Sequence[Report]:
         facts = probe_messages.ProgramFacts(
-            *("python3", "/src", {}, "/src/main.py"),
-            is_python=True,
-            digest=DIGEST,
-            python="3.11.2",
+            *("python3", "/src", {}, "/src/main.py"), is_python=True, digest=DIGEST, python="3.11.2"
         )
         host = Facts({"/src": 1 << 40})
         return [probe_messages.Inspected([facts for _ in order.programs], host)]

@@ -143,10 +143,7 @@ def test_what_a_cluster_has_beside_it_is_told_and_its_queue_is_kept() -> None:
 def test_roles_have_the_pods_of_their_own_templates() -> None:
     """Merged in this order, those of the job and of the role are what is written."""
     gpus: Json = {"resources": {"limits": {"nvidia.com/gpu": 1}}, "imagePullPolicy": "Always"}
-    roles = {
-        "Worker": replicas(2, **gpus),
-        "PS": replicas(image="cpu:1", imagePullPolicy="Always"),
-    }
+    roles = {"Worker": replicas(2, **gpus), "PS": replicas(image="cpu:1", imagePullPolicy="Always")}
     for pool, role in zip(({}, {"pool": "b"}), roles.values(), strict=True):
         role["template"]["spec"] |= {"nodeSelector": {"zone": "a", **pool}}
     spec, comments = converted(tfjob(roles))
