@@ -15,7 +15,7 @@ from distrun.job import events
 from distrun.spec.model import HostSpec, RestartSpec, RoleSpec, Timeouts
 from distrun.strategies import Role
 from distrun.words.causes import cause_text
-from harness.hostile import EVIL, GOOD, NOW, Tamper, World, changed, kind, without
+from harness.hostile import EVIL, GOOD, NOW, Agent, Tamper, World, changed, kind, without
 from harness.values import not_none
 
 Start = Callable[..., World]
@@ -159,6 +159,22 @@ def test_a_new_host_that_is_silent_is_replaced(start: Start, answer: str, order:
     assert places(world) == {"worker:0": GOOD, "worker:1": "sp2"}
     assert f"did not answer {order}" in left_out(world)[EVIL]
     assert [*left_out(world)] == [EVIL]
+
+
+OF_PODS = ("pod_deleted", "pod_preempted", "pod_ended", "pod_out_of_memory")
+PASSES = (*OF_PODS, "agent_terminated", "guard_died", "lease_expired", "link_closed")
+
+
+@pytest.mark.parametrize("code", [*PASSES, "log_disk_full", "report_invalid"])
+def test_a_lost_host_is_connected_to_again_if_its_fault_can_pass(start: Start, code: str) -> None:
+    world = start()
+    world._supervisor.emit(events.HostFault(at=NOW, host="h1", cause=Cause(Code(code))))
+    lose(world, "h1")
+    world.agents["h1"] = Agent("h1", lambda body: [body])
+    world.until(lambda: places(world))
+    world.wait(60)
+    ready = [each.host for each in world.of(events.HostReady)]
+    assert ready.count("h1") == 1 + (code in PASSES)
 
 
 def test_a_job_that_waits_for_its_only_new_host_names_it(start: Start) -> None:
