@@ -163,11 +163,7 @@ class MakeHost:
         self.hosts: list[Host] = []
 
     def __call__(
-        self,
-        *,
-        configured: bool = True,
-        job_id: str = "job-a",
-        changed: ChangedCommand = list,
+        self, *, configured: bool = True, job_id: str = "job-a", changed: ChangedCommand = list
     ) -> Host:
         host = Host(self._folder / f"logs {len(self.hosts)} 'of' it\n", job_id, changed)
         self.hosts.append(host)

@@ -11,10 +11,7 @@ def register_profiles() -> None:
     # How long an example takes tells how busy the machine is. Tests that have health checks of
     # their own left out leave out this one as well.
     settings.register_profile(
-        "all",
-        max_examples=USUAL,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow],
+        "all", max_examples=USUAL, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
     settings.register_profile(QUICK, settings.get_profile("all"), max_examples=USUAL // 5)
     settings.load_profile(QUICK)

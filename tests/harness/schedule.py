@@ -16,10 +16,7 @@ GROUPS = {
 }
 """Tests of one process each: what they share takes long to make. The first group counts."""
 _GROUP_OF_WAY = {"ssh": "hosts that return", "srun": "slurm", "kubernetes": "kubernetes"}
-TRAINING = (
-    "tests/e2e/",
-    "tests/process/test_readme.py::test_shown_commands_do_what_is_shown",
-)
+TRAINING = ("tests/e2e/", "tests/process/test_readme.py::test_shown_commands_do_what_is_shown")
 """Tests that use a process that has imported TensorFlow. That takes 6 s of CPU, and training takes
 a core and more: only `TRAINERS` processes run them, beside others that mostly wait."""
 TRAINERS = 2

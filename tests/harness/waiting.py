@@ -17,10 +17,7 @@ T = TypeVar("T")
 
 
 def wait_until(
-    predicate: Callable[[], T],
-    timeout: float = SOON,
-    what: str = "",
-    interval: float = _INTERVAL,
+    predicate: Callable[[], T], timeout: float = SOON, what: str = "", interval: float = _INTERVAL
 ) -> T:
     """Return the first true value of `predicate`, which is asked every `interval` seconds.
 

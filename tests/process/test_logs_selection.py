@@ -72,10 +72,7 @@ def test_several_jobs_and_all_jobs(distrun: Distrun) -> None:
     first, second = ids
     both = distrun.asked("logs", first, "two", "--grep", "Error").splitlines()
     width = len(f"{first} worker:0")
-    assert both == [
-        f"{first} worker:0 | Error 0",
-        f"{second} worker:0".ljust(width) + " | Error 1",
-    ]
+    assert both == [f"{first} worker:0 | Error 0", f"{second} worker:0".ljust(width) + " | Error 1"]
     everything = distrun.asked("logs", "--all-jobs", "--grep", "Error").splitlines()
     assert [line.split()[0] for line in everything] == ids, "merged by time"
     assert [each["job_id"] for each in objects(distrun, "--all-jobs", "--grep", "Error")] == ids
