@@ -22,6 +22,7 @@ NONE = {"max": 0}
 )
 def test_a_short_cut_loses_no_line_and_doubles_none(lose: Any, find: Any, world: Launch) -> None:
     job = world(2, timeouts={"link": "24s"})
+    job.delay("h2", 0.2)
     job.print_lines("worker:1", 1, 20)
     lose(job, "h2")
     if lose is not World.freeze:
