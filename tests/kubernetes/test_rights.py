@@ -53,10 +53,7 @@ def account(pods: Cluster, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str
 
 
 def test_the_role_of_the_page_is_enough_until_its_login_is_lost(
-    pods: Cluster,
-    distrun: Distrun,
-    pod_spec: PodSpec,
-    account: Callable[..., str],
+    pods: Cluster, distrun: Distrun, pod_spec: PodSpec, account: Callable[..., str]
 ) -> None:
     """After that, the job ends with the lease, and its pods by themselves."""
     secret = account("enough")

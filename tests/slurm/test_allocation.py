@@ -76,10 +76,7 @@ def wait_for_starts(distrun: Distrun, count: int) -> None:
 
 
 def test_daemons_of_slurm_that_die_cost_nothing_and_a_spare_takes_over_for_a_node(
-    slurm: Cluster,
-    in_allocation: InAllocation,
-    slurm_spec: WriteSlurmSpec,
-    distrun: Distrun,
+    slurm: Cluster, in_allocation: InAllocation, slurm_spec: WriteSlurmSpec, distrun: Distrun
 ) -> None:
     gate = distrun.cwd / "gate"
     wait = f"echo up; while [ ! -e {gate} ]; do sleep 0.1; done; echo through"

@@ -83,6 +83,12 @@ mwm worker proxy | success=ALL
 proxy:0 gone 0
 = failed 1 distrun
 
+# worker 0 alone decides where the spec says so
+mwm worker:3 | success=WORKER_0
+worker:1 gone 0 -> nothing
+worker:0 exit 0 -> stop worker:0 worker:2
+= succeeded 0 task
+
 # stopped while starting
 mwm worker:3 | planned
 worker:0 start
@@ -274,6 +280,8 @@ def test_over_resumes_costs_and_changes_add_up_and_nothing_is_forgotten() -> Non
     job = play(["mwm worker:2 | rooms worker:1@h2", "link-lost h2", "lost h2", "timer restart:1",
                 "worker:0 gone -15", "plan worker:0@h1 worker:1@h3"])  # fmt: skip
     created = {name: value for name, value in vars(job.history[0]).items() if name != "at"}
+    queued = {name: created[name] for name in ("job_id", "name", "strategy", "spec_file")}
+    job(events.JobQueued, batch_id="7", **queued)
     for change in ("restart.max=1", "restart.max=2"):
         job(events.JobResumed, **{**created, "changes": (change,), "down": 5.0})
         job.planned("worker:0")
@@ -283,6 +291,7 @@ def test_over_resumes_costs_and_changes_add_up_and_nothing_is_forgotten() -> Non
     assert (state.down, state.repeated_steps, len(state.changes)) == (10.0, 4, 2)
     assert state.task_names == ["worker:0", "worker:1"]
     assert (len(state.replacements), state.budget(JOB).total) == (1, 1)
+    assert (state.batch_id, state.queued_at is None) == ("7", False)
 
 
 @pytest.mark.parametrize("timer", ["restart:x", "health:y"])

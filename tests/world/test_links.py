@@ -98,9 +98,7 @@ def test_a_host_may_take_as_long_to_stop_a_task_as_its_grace(world: Launch) -> N
     assert "HostFault" not in job.kinds
 
 
-def test_without_a_lease_an_order_waits_as_long_as_the_link_is_lost(
-    world: Launch,
-) -> None:
+def test_without_a_lease_an_order_waits_as_long_as_the_link_is_lost(world: Launch) -> None:
     job = world(2, restart={"max": 1}, timeouts={"link": "off"})
     job.delay("h2", 1.0)
     job.advance(200)
