@@ -8,7 +8,7 @@ import click
 
 from distrun.cli import console
 from distrun.cli.options import duration, job_argument
-from distrun.errors import HostError
+from distrun.errors import DistrunError, HostError, WaitTimeoutError
 
 
 @click.command("wait")
@@ -35,12 +35,20 @@ def command(jobs: tuple[str, ...], timeout: float | None) -> int:
     store = JobStore.default()
     folders = [store.find(job) for job in jobs] or [store.find(None)]
     deadline = None if timeout is None else time.monotonic() + timeout
-    outcomes = []
+    failed = []
     is_verified = True
     for folder in folders:
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        state = control.wait_for_final_state(folder, left)
-        outcomes.append(state.outcome)
+        try:
+            state = control.wait_for_final_state(folder, left)
+        except WaitTimeoutError:
+            raise
+        except DistrunError as error:  # it is lost; others may still run
+            console.print_error(error)
+            failed.append((error.exit_code, f"distrun: exit code {error.exit_code}, distrun's"))
+            continue
+        if (outcome := state.outcome) is not None and outcome.exit_code:
+            failed.append((outcome.exit_code, exit_line(outcome)))
         console.print_lines([end_line(Job(folder, state))])
         if (unended := leftovers.unended_error(folder, state)) is not None:
             console.print_error(unended)
@@ -49,9 +57,9 @@ def command(jobs: tuple[str, ...], timeout: float | None) -> int:
         if not folder.is_elsewhere and (hosts := leftovers.unverified_hosts(state)):
             console.print_error(leftovers.unreached_error(folder, hosts))
             is_verified = False
-    failed = [outcome for outcome in outcomes if outcome is not None and outcome.exit_code]
     if not failed:
         return 0 if is_verified else HostError.exit_code
+    code, line = failed[0]
     if len(folders) > 1:
-        console.print_lines([exit_line(failed[0])])
-    return failed[0].exit_code
+        console.print_lines([line])
+    return code
