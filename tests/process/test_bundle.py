@@ -166,12 +166,12 @@ def test_a_running_late_or_damaged_job_is_packed(distrun: Distrun, unpacked: Unp
     (logs / f"worker-0.{before}-17.late").write_bytes(b"came late, API_KEY=abcdefgh\n")
     exited = {"event": "TaskExited", "at": 5e9, "task": "worker:0", "attempt": 0, "code": 7}
     (logs / "unsent-reports.jsonl").write_text(json.dumps(exited) + "\n")
+    assert distrun.asked("events").endswith("  worker:0 exited 7\n")
     unpacked()
     with opened(distrun.cwd / "bundle.tar.gz") as (folder, _):
         ((late, (part,)),) = folder.late_logs().items()
         assert late.read_bytes() == b"MY_TOKEN=[secret-2]\nsecond\n"
-        assert part[0] == before
-        assert part[1].read_bytes() == b"came late, API_KEY=[secret-1]\n"
+        assert (part[0], part[1].read_bytes()) == (before, b"came late, API_KEY=[secret-1]\n")
         assert [event.at for event in record.read(str(folder.unsent_reports_file))] == [5e9]
 
     events = distrun.home / "jobs" / job / "events.jsonl"
@@ -187,6 +187,7 @@ def test_it_goes_where_it_is_asked_to(distrun: Distrun, small_disk: Path) -> Non
     assert distrun("bundle").returncode == 2
     assert distrun.launch("exit 0").returncode == 0
     (folder,) = (distrun.home / "jobs").iterdir()
+    assert "tar -xzf 'a b.tgz'\n" in distrun.checked("bundle", "-o", "a b.tgz").stderr
     assert distrun("bundle", cwd=distrun.cwd).returncode == 0
     assert (distrun.cwd / f"distrun-{folder.name}.tar.gz").exists()
     done = distrun("bundle", "-o", "-", text=False)

@@ -232,13 +232,13 @@ def test_init_writes_a_valid_spec_and_its_script(distrun: Distrun, tmp_path: Pat
     for name, script in examples().items():
         assert any(line.split()[:3] == [name, "Example", "script:"] for line in listed.splitlines())
         (folder := tmp_path / name).mkdir()
-        done = distrun.checked("init", name, "-o", f"{name}/job.yaml")
-        assert f"wrote {name}/job.yaml and {name}/{name}.py" in done.stderr
+        done = distrun.checked("init", name, "-o", f"{name}/a job.yaml")
+        assert f"wrote {name}/a job.yaml and {name}/{name}.py" in done.stderr
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
-            "job.yaml": templates()[name].read_bytes(),
+            "a job.yaml": templates()[name].read_bytes(),
             f"{name}.py": script.read_bytes(),
         }
-        assert distrun("validate", f"{name}/job.yaml").returncode == 0
+        assert distrun(*shlex.split(done.stderr)[-2:]).returncode == 0
 
 
 def test_init_overwrites_nothing_unless_told_to(distrun: Distrun, tmp_path: Path) -> None:

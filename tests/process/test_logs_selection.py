@@ -79,6 +79,10 @@ def test_several_jobs_and_all_jobs(distrun: Distrun) -> None:
     assert distrun.asked("logs", first, first).startswith("worker:0 | Error 0\n")
     for wrong in (["--all-jobs", first], ["--all-jobs", "-f"], [first, second, "-f"]):
         distrun.told(2, "logs", *wrong)
+    assert "distrun logs 'a b' -t worker:0" in distrun.told(2, "logs", "a b", "worker:0")
+    assert distrun.launch("", hosts=["none.invalid"], name="away").returncode == 69
+    assert "none, as none was planned" in distrun.told(2, "logs", "away", "-t", "worker:0")
+    assert "  unknown" not in distrun.asked("ps", "-n", "1")
 
 
 def test_the_last_events(distrun: Distrun) -> None:

@@ -114,7 +114,7 @@ def test_status_and_json_say_it(tmp_path: Path) -> None:
     told = view.to_json()["advice"]
     assert (told["symptom"], told["task"]) == ("behind", "worker:1")
     assert told["text"] in job_notes(view)
-    assert "distrun profile" in told["text"]
+    assert f"distrun profile {folder.job_id}" in told["text"]
     for task in ("worker:0", "worker:1"):
         job.gone(task)
     job.finish()

@@ -6,6 +6,7 @@ import io
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from shlex import quote
 from typing import IO
 
 import click
@@ -49,7 +50,8 @@ def command(job: str | None, output: str | None, keep_names: bool) -> int:
     with write_file(path) as file:
         lines = _write(folder, file, keep_names=keep_names)
     console.print_message(f"wrote {path}")
-    console.print_lines([*lines, f"  look through it before you send it: tar -xzf {path}"])
+    unpack = f"tar -xzf {quote(str(path))}"
+    console.print_lines([*lines, f"  look through it before you send it: {unpack}"])
     return 0
 
 

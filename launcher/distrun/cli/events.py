@@ -6,7 +6,7 @@ import contextlib
 import json
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -42,7 +42,9 @@ def command(job: str | None, follow: bool, last: int | None, as_json: bool) -> i
 
     folder = find_job(job)
     formatter = EventFormatter()
-    record = EventReader(str(folder.events_file))
+    record, unsent = (
+        EventReader(str(each)) for each in (folder.events_file, folder.unsent_reports_file)
+    )
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         supervised = (
             stack.enter_context(contextlib.closing(SupervisorWatch(folder))) if follow else None
@@ -50,7 +52,9 @@ def command(job: str | None, follow: bool, last: int | None, as_json: bool) -> i
         ended = False
         while not ended:
             ended = supervised is None or supervised.has_ended()
-            shown = _new_events(record, None if as_json else formatter)
+            # What an agent could not send to a supervisor that died is the last that is known.
+            readers = (record, unsent) if ended else (record,)
+            shown = _new_events(readers, None if as_json else formatter)
             for lines in shown if last is None else deque(shown, maxlen=min(last, sys.maxsize)):
                 for text, indent in lines:
                     console.print_text(text, indent=indent)
@@ -62,18 +66,18 @@ def command(job: str | None, follow: bool, last: int | None, as_json: bool) -> i
 
 
 def _new_events(
-    record: EventReader, formatter: EventFormatter | None
+    readers: Iterable[EventReader], formatter: EventFormatter | None
 ) -> Iterator[list[tuple[str, int]]]:
     """Yield the lines of each event since the last call, as JSON without a formatter."""
-    try:
-        found = record.read_new()
-    except FileNotFoundError:  # the job is not created yet, or never was
-        return
-    for event in found:
-        if formatter is None:
-            yield [(_as_json(event), 0)]
-        elif lines := formatter.lines(event):
-            yield lines
+    for reader in readers:
+        found: list[Event] = []
+        with contextlib.suppress(FileNotFoundError):  # the job is not created yet, or never was
+            found = reader.read_new()
+        for event in found:
+            if formatter is None:
+                yield [(_as_json(event), 0)]
+            elif lines := formatter.lines(event):
+                yield lines
 
 
 def _as_json(event: Event) -> str:

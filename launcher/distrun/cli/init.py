@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -63,7 +64,8 @@ def command(template: str | None, output: str | None, force: bool, only_list: bo
         files[os.path.join(os.path.dirname(spec), f"{template}.py")] = examples()[template]
     _write(files, force=force)
     written = " and ".join(map(printable, files))
-    console.print_message(f"wrote {written}; check it with: distrun validate {printable(spec)}")
+    check = printable(f"distrun validate {quote(spec)}")
+    console.print_message(f"wrote {written}; check it with: {check}")
     return 0
 
 

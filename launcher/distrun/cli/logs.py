@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -205,8 +206,8 @@ def _folders(jobs: tuple[str, ...], *, all_jobs: bool) -> list[JobFolder]:
         names = store.find(None).state().task_names if store.folders() else []
         named = [each for each in jobs if chosen_tasks([*names], (each,))]
         if named and error.hint:
-            others = "".join(f"{each} " for each in jobs if each not in named)
-            error.hint = f"to show one task: distrun logs {printable(others)}-t {named[0]}"
+            others = "".join(f"{quote(each)} " for each in jobs if each not in named)
+            error.hint = f"to show one task: distrun logs {printable(others)}-t {quote(named[0])}"
         raise
     folders = list(found.values()) or [store.find(None)]
     for each in folders:

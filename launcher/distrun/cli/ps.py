@@ -132,8 +132,8 @@ def _tasks(row: dict[str, Any]) -> str:
 
 
 def _used(row: dict[str, Any], name: str, form: Callable[[float], str]) -> str:
-    # Of tasks that have just begun, nothing is known yet.
-    is_early = row[name] is None and row["running"]
+    # Of tasks that have just begun, nothing is known yet; without tasks, there is nothing to know.
+    is_early = row[name] is None and (row["running"] or row["task_count"] == 0)
     return "" if is_early else format_used(row[name], form)
 
 

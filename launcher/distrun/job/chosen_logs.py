@@ -40,7 +40,8 @@ def check_choice(planned: list[list[str]], wanted: tuple[str, ...]) -> None:
             whose, they = ("the job has", "it has")
             if len(planned) != 1:
                 whose, they = ("the jobs have", "they have")
-            raise UsageError(f"{whose} no task {each!r}", hint=f"{they}: {format_names(names)}")
+            hint = f"{they}: {format_names(names) or 'none, as none was planned'}"
+            raise UsageError(f"{whose} no task {each!r}", hint=hint)
 
 
 def joined_logs(folder: JobFolder, logs: Iterable[TaskLog]) -> list[TaskLog]:

@@ -138,7 +138,9 @@ class Job:
 
     @cached_property
     def history(self) -> list[events.Event]:
-        return record.read(str(self.folder.events_file))
+        """Its events; also those that an agent could not send to a supervisor that died."""
+        files = (self.folder.events_file, self.folder.unsent_reports_file)
+        return [event for each in files for event in record.read(str(each))]
 
     @cached_property
     def state(self) -> JobState:
@@ -418,8 +420,8 @@ class Job:
     @property
     def advice_words(self) -> str:
         """Its advice; how to see more is said while it runs."""
-        name = self.state.name if self.outcome is None else None
-        return "" if self.advice is None else advice_text(self.advice, name)
+        job_id = self.folder.job_id if self.outcome is None else None
+        return "" if self.advice is None else advice_text(self.advice, job_id)
 
     def _saving_shares(self, began: float) -> dict[str, float]:
         """Return for which share of its time since then each task has saved."""

@@ -104,7 +104,7 @@ _TO_DO: dict[Symptom, str] = {
 
 
 def advice_text(advice: Advice, job: str | None) -> str:
-    """Say what costs a job of that name much of its time. None: it has ended."""
+    """Say what costs a job of that id much of its time. None: it has ended."""
     if advice.symptom is Symptom.SLOW_LINK:
         return link_text(advice.task, advice.amount, advice.usual)
     words = _TEXTS[advice.symptom].format(
