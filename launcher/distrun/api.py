@@ -253,7 +253,9 @@ class Job:
     def _repr_html_(self) -> str:
         from distrun.job.job import read_job
         from distrun.job.status_view import status_html
+        from distrun.words.causes import advise_about
 
+        advise_about(self.job_id)
         return status_html(read_job(self._existing()))
 
     def __eq__(self, other: object) -> bool:
@@ -317,11 +319,10 @@ class Job:
         from distrun.job.job import Job as RecordedJob
 
         found = RecordedJob(self._existing()).progress_over_time
-        rows = [
-            {"task": task, "attempt": attempt, "at": at}
-            | {name.lower(): number for name, number in values.items()}
-            for task, attempt, at, values in found
-        ]
+        rows = []
+        for task, attempt, at, values in found:
+            row: dict[str, Any] = {"task": task, "attempt": attempt, "at": at}
+            rows.append(row | {name.lower(): each for name, each in values.items()} | row)
         try:
             import pandas as pd  # type: ignore[import-untyped, import-not-found, unused-ignore]
         except Exception:  # noqa: BLE001 - ValueError if it does not fit numpy
@@ -496,7 +497,6 @@ def run(  # noqa: PLR0913 - all but two are optional, by name
     _require(isinstance(program, (str, os.PathLike)), "program", program)
     _number("workers", workers, 1)
     _number("ps", ps, 1)
-    _require(not isinstance(hosts, str), "hosts", hosts)
     _require(isinstance(env or {}, Mapping), "env", env)
     variables = (env or {}).items()
     _require(not any("=" in name or value is None for name, value in variables), "env", env)
@@ -509,7 +509,7 @@ def run(  # noqa: PLR0913 - all but two are optional, by name
         workers=workers,
         ps=ps,
         has_chief=chief,
-        hosts=tuple(hosts),
+        hosts=_words("hosts", hosts),
         hostfile=None if hostfile is None else os.fspath(hostfile),
         python=None if python is None else os.fspath(python),
         env=tuple(f"{name}={value}" for name, value in variables),
@@ -631,8 +631,9 @@ def _words(name: str, words: Sequence[object]) -> tuple[str, ...]:
 
 
 def _status(view: JobView) -> JobStatus:
-    from distrun.words.causes import cause_advice, cause_text
+    from distrun.words.causes import advise_about, cause_advice, cause_text
 
+    advise_about(view.folder.job_id)
     outcome = view.outcome
     verdict = None if outcome is None else outcome.verdict
     cause = None

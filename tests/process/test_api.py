@@ -20,6 +20,7 @@ import pytest
 import distrun as package
 from distrun import api, errors
 from distrun.spec.problems import SpecProblemsError
+from distrun.words.causes import advise_about
 from harness.command import Distrun, write_program
 from harness.processes import alive, captured, survivors
 from harness.waiting import wait_until
@@ -258,6 +259,7 @@ def test_errors(distrun: Distrun, tmp_path: Path) -> None:
         lambda: package.load(distrun.write_spec("true"), args=3),  # type: ignore[arg-type]
         lambda: package.run("train.py", workers="2"),  # type: ignore[arg-type]
         lambda: package.run("train.py", env=["A=1"]),  # type: ignore[arg-type]
+        lambda: package.run("train.py", hosts=3),  # type: ignore[arg-type]
     ]
     for call in wrong:
         with pytest.raises(errors.UsageError, match="cannot be"):
@@ -273,7 +275,7 @@ def test_errors(distrun: Distrun, tmp_path: Path) -> None:
 
 
 def test_a_failed_job(distrun: Distrun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    prints = 'for i in 1 2; do echo "step $i loss 0.$i"; done'
+    prints = 'for i in 1 2; do echo "$i/2 - 3s - 6ms/step - loss: 0.$i - attempt: 9"; done'
     stays = f"touch {tmp_path}/printed; sleep 99"
     fails = f"while [ ! -e {tmp_path}/printed ]; do sleep 0.1; done; echo the last; exit $CODE"
     script = f"{prints}; if [ $DISTRUN_TASK = worker:0 ]; then {stays}; else {fails}; fi"
@@ -281,23 +283,22 @@ def test_a_failed_job(distrun: Distrun, tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(errors.JobFailedError, match=r"(?s)worker:1 exited 3.*the last") as caught:
         job.wait(60, check=True)
     assert caught.value.exit_code == 3
+    advise_about("another")
     ended, known = job.wait(60), distrun.status(job.job_id)
     for name in ("state", "strategy", "restarts", "created_at", "ended_at", "exit_code", "origin"):
         assert getattr(ended, name) == known[name], name
-    verdict = known["verdict"]
-    assert (ended.cause, ended.cause_kind) == (verdict["cause"], verdict["kind"])
+    verdict = [known["verdict"][name] for name in ("cause", "kind", "advice")]
+    assert [ended.cause, ended.cause_kind, ended.advice] == verdict
     assert (ended.is_running, ended.succeeded, ended.warnings) == (False, False, ())
     for task, told in zip(ended.tasks, known["tasks"], strict=True):
         assert (task.name, str(task.log)) == (told["task"], told["log"])
         for name in ("state", "host", "address", "exit_code", "signal", "attempt", "started_at"):
             assert getattr(task, name) == told[name], name
-    printed = ["step 1 loss 0.1", "step 2 loss 0.2"]
+    printed = [f"{i}/2 - 3s - 6ms/step - loss: 0.{i} - attempt: 9" for i in (1, 2)]
     assert [line.text for line in job.logs("worker:0")] == printed
     assert next(job.logs("worker:1", lines=1)).text == "the last"
-    assert list(job.logs(since=0.0)) == []
-    assert package.job(job.job_id) == job
-    assert {job} == set(package.jobs())
-    assert package.jobs(running=True) == []
+    assert list(job.logs(since=0.0)) == package.jobs(running=True) == []
+    assert {package.job(job.job_id)} == {job} == set(package.jobs())
     assert "worker:0" in job._repr_html_()
     last = job.metrics()[-1]
     assert (last["attempt"], last["step"], last["loss"]) == (0, 2, 0.2)

@@ -24,6 +24,7 @@ Row = tuple[str, Sequence[str]]
 _FEWEST, _MOST = 2, 6
 _WIDEST_VALUE = 32
 """Characters of a column; longer values are folded."""
+_LARGEST_COUNT = 1e15
 
 
 @click.command("compare")
@@ -113,7 +114,8 @@ def _figures(runs: Sequence[Run]) -> Iterator[Row]:
 def _number(value: float | str) -> str:
     if isinstance(value, str):
         return value
-    return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
+    is_count = value == int(value) and abs(value) < _LARGEST_COUNT
+    return f"{value:,.0f}" if is_count else f"{value:.4g}"
 
 
 def _print_table(ids: Sequence[str], rows: Sequence[Row]) -> None:

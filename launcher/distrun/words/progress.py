@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from distrun.spec.problems import printable
-from distrun.words.formats import format_duration
+from distrun.words.formats import format_duration, format_short
 
 _COUNTS = (("EPOCH", "EPOCHS"), ("STEP", "STEPS"))
 """The keys of a number that grows, and of its total."""
@@ -30,6 +30,8 @@ an evaluation or a checkpoint."""
 _ALMOST_ALL = 0.8
 """A restarted task goes back from less, mostly."""
 _MOST_BARS = 64
+_ROUNDING = 1e-9
+"""0.29 * 100 is less than 29."""
 _LONGEST_LEFT = 1e9
 """Seconds. A task may report steps that are as small as it likes."""
 
@@ -65,7 +67,7 @@ def progress_words(
     words += [f"{_label(key)} {_short(values[key], digits)}" for key in metrics[:_MOST_METRICS]]
     rate = number(values.get(_RATE, ""))
     if rate is not None and not at_end:
-        words.append(f"{rate:,.0f}{rate_of}/s")
+        words.append(f"{format_short(rate)}{rate_of}/s")
     return words
 
 
@@ -170,7 +172,7 @@ def _count(values: Mapping[str, str], key: str, total_key: str) -> str:
     part = fraction(values, key, total_key)
     if part is None:
         return word
-    percent = f" {int(part * 100)}%" if key == "STEP" else ""
+    percent = f" {int(part * 100 + _ROUNDING)}%" if key == "STEP" else ""
     return f"{word}/{_short(values[total_key])}{percent}"
 
 
