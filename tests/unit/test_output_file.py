@@ -94,15 +94,17 @@ def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["page"]
 
 
-def test_a_device_is_written_to_and_stays(tmp_path: Path) -> None:
-    with write_file("/dev/null") as file:
-        file.write(b"new")
+def test_a_device_a_pipe_or_a_descriptor_is_written_to_and_stays(tmp_path: Path) -> None:
+    (link := tmp_path / "link").symlink_to("/dev/null")
+    os.mkfifo(pipe := tmp_path / "pipe")
+    opened = os.open(pipe, os.O_RDWR)
+    for path in ("/dev/null", link, pipe, f"/dev/fd/{opened}"):
+        with write_file(path) as file:
+            file.write(b"new")
+    assert os.read(opened, 9) == b"newnew"
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
-    link = tmp_path / "link"
-    link.symlink_to("/dev/null")
-    with write_file(link) as file:
-        file.write(b"new")
     assert link.is_symlink()
+    os.close(opened)
 
 
 def test_what_cannot_be_read_to_be_written_is_named(shared: Path) -> None:

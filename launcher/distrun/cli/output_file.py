@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 from collections.abc import Iterator
 from typing import IO
@@ -13,10 +14,14 @@ from distrun.spec.problems import printable
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
+_DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,9})", re.ASCII)
+"""What this process has open: the name that a shell gives for `>(command)`."""
+_STANDARD = {"/dev/stdout": 1, "/dev/stderr": 2}
+
 
 @contextlib.contextmanager
 def write_file(path: str | os.PathLike[str], *, replaces: bool = True) -> Iterator[IO[bytes]]:
-    """Write a file, whole or not at all. A device is written to.
+    """Write a file, whole or not at all. A device, an own pipe or a descriptor is written to.
 
     The new file is only used by its descriptor, and never through a link: whoever can change the
     folder may put something else in its place at any time.
@@ -28,9 +33,9 @@ def write_file(path: str | os.PathLike[str], *, replaces: bool = True) -> Iterat
     if os.fspath(path) == "-":
         raise UsageError("the result is written to a file only", hint="name one in place of -")
     try:
-        if replaces and _is_device(path):
-            with open(path, "wb") as device:
-                yield device
+        if replaces and (opened := _opened(path)) is not None:
+            with opened:
+                yield opened
             return
         parent, name = os.path.split(os.fspath(path))
         folder = os.open(parent or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -84,8 +89,15 @@ def _is_same(written: os.stat_result, folder: int, name: str) -> bool:
         return False
 
 
-def _is_device(path: str | os.PathLike[str]) -> bool:
+def _opened(path: str | os.PathLike[str]) -> IO[bytes] | None:
+    """Return what is written to and not replaced: a device, a pipe of this user, a descriptor."""
+    name = os.path.abspath(path)
+    number = _DESCRIPTOR.fullmatch(name)
+    if number is not None or name in _STANDARD:
+        return os.fdopen(os.dup(_STANDARD[name] if number is None else int(number[1])), "wb")
     try:
-        return stat.S_ISCHR(os.stat(path).st_mode)
+        found = os.stat(path)
     except OSError:
-        return False
+        return None
+    is_own_pipe = stat.S_ISFIFO(found.st_mode) and found.st_uid == os.geteuid()
+    return open(path, "wb") if stat.S_ISCHR(found.st_mode) or is_own_pipe else None
