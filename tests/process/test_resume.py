@@ -67,19 +67,19 @@ def test_a_failed_job_continues_with_changes_that_last(distrun: Distrun) -> None
     first = ["--set", "program.env.COLOUR=red", "--set", "cluster.worker=3"]
     second = ["--set", "restart.max=4", "--set", "cluster.worker=2"]
     assert distrun("resume", job, *first).returncode == 3
-    found = {task["task"]: task["attempt"] for task in distrun.status()["tasks"]}
-    assert found == {"worker:0": 1, "worker:1": 1, "worker:2": 0}
+    found = [(task["task"], task["attempt"]) for task in distrun.status()["tasks"]]
+    assert found == [("worker:0", 1), ("worker:1", 1), ("worker:2", 0)]
     repair(distrun)
     done = distrun.checked("resume", job, *second)
     # Only the output since the resume is shown, and all of it is in the same log.
     assert "attempt 1" not in done.stdout
     assert "worker:1 | attempt 2" in done.stdout
     assert "worker:0 | red first more" in done.stdout
+    assert "<summary>worker:2</summary>" in distrun.asked("report", "-t", "worker:2", "-o", "-")
     text = distrun.asked("logs", job, "-t", "worker:0", "--raw").splitlines()
-    assert [line for line in text if line.startswith("attempt")] == [
-        f"attempt {number}" for number in attempts(distrun, job)
-    ]
-    assert attempts(distrun, job)[-1] == 2
+    numbers = attempts(distrun, job)
+    assert [it for it in text if it.startswith("attempt")] == [f"attempt {n}" for n in numbers]
+    assert numbers[-1] == 2
     after = distrun.status(job)
     assert (after["job_id"], after["state"], after["resumed"]) == (job, "succeeded", 2)
     assert after["resumptions"]["changes"] == [*first[1::2], *second[1::2]]

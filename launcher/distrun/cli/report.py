@@ -135,7 +135,7 @@ def make_page(
 
     console.require("a report", "jinja2")
     if tasks:
-        names = list(folder.state().tasks)
+        names = folder.state().task_names
         check_choice([names], tuple(tasks))
         tasks = chosen_tasks(names, tuple(tasks))
     redactor = Redactor(() if about is not None else secret_values(folder), mask="***")

@@ -33,5 +33,5 @@ def command(spec_path: str, overrides: tuple[str, ...], strict: bool) -> int:
     warnings = (*of_gpus, *spec_warnings.find_warnings(spec))
     spec_warnings.print_warnings(spec_warnings.refuse_if(warnings, strict=strict))
     tasks = sum(role.count for role in spec.roles)
-    console.print_message(f"{spec_path} is valid: {spec.strategy}, {format_count(tasks, 'task')}")
+    console.print_message(f"{shown} is valid: {spec.strategy}, {format_count(tasks, 'task')}")
     return 0
