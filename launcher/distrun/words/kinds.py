@@ -127,7 +127,7 @@ _EXIT_CODES = {
     "65": "the YAML file is invalid",
     "69": """a host could not be reached or prepared, or a port there is taken; a command could not
         print its result; a job's record is damaged""",
-    "70": "a defect in distrun",
+    "70": "a defect in distrun, or its supervisor was killed or does not answer",
     "75": """the job could not start in time, it stalled, its tasks cannot form their cluster, or it
         succeeded with a warning and `--strict` was given""",
     "124": "`distrun wait --timeout` ran out",
