@@ -229,14 +229,17 @@ def _about_restarts(job: Job) -> list[str]:
     why = [f"not restarted: {printable(cause_text(each))}" for each in reasons]
     if not job.restarts:
         return [labelled("restarts", each) for each in why]
-    causes = {
-        event.number: cause_text(event.cause)
-        for event in job.history
-        if isinstance(event, events.RestartPlanned) and _is_of_job(event, job.state)
-    }
+    planned: dict[int, events.RestartPlanned] = {}
+    causes: list[str] = []
+    for event in job.history:
+        if isinstance(event, events.RestartPlanned) and _is_of_job(event, job.state):
+            planned[event.number] = event
+        elif isinstance(event, events.TaskStarted):  # the last one may not have been made
+            made = [number for number, each in planned.items() if event.task in each.tasks]
+            causes += [cause_text(planned.pop(number).cause) for number in made]
     most_frequent = [
         cause if times == 1 else f"{cause} ({times} times)"
-        for cause, times in Counter(causes.values()).most_common(_MOST_CAUSES)
+        for cause, times in Counter(causes).most_common(_MOST_CAUSES)
     ]
     after = f" after {printable(', '.join(most_frequent))}" if most_frequent else ""
     text = "; ".join([f"{format_count(job.restarts, 'restart')}{after}", *why])
