@@ -105,8 +105,7 @@ def test_saving_stalls_and_lost_links_are_beside_the_rest() -> None:
         *((Activity.STALLED, 14.0, 22.0), (Activity.TRAINING, 1.0, 21.0)),
     }
     others = {activity for activity, _, _ in shown(history, B)}
-    assert Activity.STALLED in others
-    assert {Activity.SAVING, Activity.LINK_LOST}.isdisjoint(others)
+    assert others & {Activity.SAVING, Activity.LINK_LOST, Activity.STALLED} == {Activity.STALLED}
 
 
 def test_a_lost_host_ends_what_its_tasks_did() -> None:
@@ -258,8 +257,7 @@ def test_each_phase_has_its_time_its_length_and_who_was_last() -> None:
         "first step": (151.0, 7.0, "worker:0"), "last step": (172.0, 21.0, "worker:0"),
         "end": (175.0, 3.0, "worker:1"),
     }  # fmt: skip
-    assert second.cause is not None
-    assert second.cause.host == "gpu1"
+    assert getattr(second.cause, "host", "") == "gpu1"
     resumed = [*HISTORY, created(200.0, events.JobResumed), *attempt(2, 205.0)]
     *_, third = Timing(resumed, {}, until=999.0).attempts
     assert (third.tasks, third.resumed, third.at(Phase.END)) == ((A, B), True, 238.0)
@@ -283,8 +281,7 @@ def test_a_task_that_restarts_alone_leaves_the_others_in_their_attempt() -> None
         *of_both(events.TaskExited, 130.0, 131.0, attempt=1, code=0),
     ]  # fmt: skip
     first, second = Timing(history, {}, until=999.0).attempts
-    assert (first.at(Phase.END), second.at(Phase.END)) == (130.0, 131.0)
-    assert second.tasks == ("worker:1",)
+    assert (first.at(Phase.END), second.at(Phase.END), second.tasks) == (130.0, 131.0, (B,))
 
 
 @pytest.mark.parametrize("kind", [events.JobCreated, events.JobResumed])

@@ -124,6 +124,10 @@ class _Attempt:
         self.times: dict[Phase, dict[str, float]] = {}
         """By phase, when each task or host reached it."""
 
+    @property
+    def is_made(self) -> bool:
+        return bool(self.tasks) or self.cause is None or Phase.QUEUED in self.times
+
     def note(self, phase: Phase, who: str, at: float) -> None:
         self.times.setdefault(phase, {})[who] = at
 
@@ -248,6 +252,8 @@ class Timing:
                     self._end(task, event.at)
             case events.JobEnded():
                 self._end_all(event.at)
+                # A restart may have been planned, and not made.
+                self._attempts = [each for each in self._attempts if each.is_made]
 
     def _on_created(self, event: events.JobQueued | events.JobCreated) -> None:
         self._end_all(event.at)

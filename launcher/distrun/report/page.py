@@ -180,6 +180,8 @@ class Report:
         rows: list[dict[str, Any]] = []
         last: dict[str, Any] = {}
         """The last restart or resume."""
+        waiting: list[dict[str, Any]] = []
+        """The restarts of which no task has started yet."""
         had_tasks = {*self.job.hosts_in_use, *(span.host for span in self.spans)}
 
         def add(at: float, what: str, why: str, tasks: Sequence[str] = ()) -> dict[str, Any]:
@@ -191,18 +193,23 @@ class Report:
             match event:
                 case events.RestartPlanned():
                     last = add(event.at, "restart", _first_line(event.cause), event.tasks)
+                    waiting.append(last)
+                case events.TaskStarted():
+                    waiting = [each for each in waiting if event.task not in each["tasks"]]
                 case events.JobResumed():
                     why = f"the job had ended {format_duration(event.down)} before"
                     last = add(event.at, "resume", why)
                 case events.HostLost() if event.host in had_tasks:
                     add(event.at, "host lost", f"{event.host}: {_first_line(event.cause)}")
-                case events.VerdictReached() if event.verdict.task is not None:
-                    if last and not last["verdict"]:
-                        kind = event.verdict.kind.value
-                        last["verdict"] = f"{_first_line(event.verdict.cause)} ({kind})"
+                case events.VerdictReached(verdict=found) if (
+                    found.task and last.get("verdict") == ""
+                ):
+                    last["verdict"] = f"{_first_line(found.cause)} ({found.kind.value})"
                 case events.TrainingContinued() if last:
                     cost = steps_text(event.repeated_steps)
                     last["cost"] = f"{format_duration(event.seconds)} without a step, {cost}"
+        for each in waiting if self.job.outcome is not None else ():
+            each.update(what="restart, not made", tasks=())
         return rows[:_MOST_ROWS]
 
     def hosts(self) -> list[tuple[events.HostReady, str]]:
