@@ -505,6 +505,7 @@ _NAMED: dict[str, Callable[[Cause], Any]] = {
     "hosts": lambda c: format_names(c.hosts),
     "inner": _inner,
     "inner_2": lambda c: _inner(c, 1),
+    "job": lambda _: _job_in_advice.get() or "JOB",
     "logs": lambda _: f"distrun logs {_job_in_advice.get()}".rstrip(),
     "move_logs": _move_logs,
     "of_path": lambda c: _if(c.path, f" of {c.path}"),
@@ -1248,7 +1249,7 @@ ADVICE: dict[Code, Words] = {
         room""",
     Code.FORMER_HOST_UNREACHABLE: """make it reachable, or end the tasks there; then repeat this
         command. If you are certain that nothing of the job runs there, for example because it is
-        switched off: distrun resume JOB --assume-dead {host}""",
+        switched off: distrun resume {job} --assume-dead {host}""",
     Code.FORMER_TASKS_ALIVE: "end them there; then repeat this command",
     Code.TASK_NOT_STARTED: _advice_on_start,
     Code.TASKS_LOST_WITH_HOST: lambda c: _inner_advice(c) or one_line(_CHECK_HOST),
