@@ -77,7 +77,7 @@ def _stop_all(folders: list[JobFolder], order: StopOrder) -> int:
     """
     from distrun.job.events import Result
     from distrun.job.stopping import StoppedJob
-    from distrun.words.causes import error_words
+    from distrun.words.causes import advise_about, error_words
     from distrun.words.verdicts import verdict_lines
 
     codes = [0]
@@ -92,6 +92,7 @@ def _stop_all(folders: list[JobFolder], order: StopOrder) -> int:
     stops = [StoppedJob(each, order, say=say, on_error=report) for each in folders]
     for step in (StoppedJob.ask, StoppedJob.wait):
         for stop in [*stops]:
+            advise_about(stop.folder.job_id)
             try:
                 step(stop)
             except DistrunError as error:
