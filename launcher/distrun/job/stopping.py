@@ -59,14 +59,15 @@ class StoppedJob:
         # On the second request, the supervisor no longer waits for hosts without a link timeout.
         self._waits_for_hosts = state.outcome is None or self._lease is not None
         self._said: set[str] = set()
-        for host in state.hosts.values():
-            if host.link_lost is not None:
-                self._say_lost(host.name)
+        self._cut_off = [each.name for each in state.hosts.values() if each.link_lost is not None]
 
     def ask(self) -> None:
         if not self._is_queued:
             control.resume_supervisor(self.folder)
             self._channel = control.connect(self.folder)
+        if self._is_queued or self._channel is not None:  # else they are tried again
+            for host in self._cut_off:
+                self._say_lost(host)
         if self._channel is not None:
             control.request_stop(self._channel, self._order)
 
