@@ -141,7 +141,7 @@ def _one_process(name: str, *classes: str) -> Strategy:
     return Strategy(
         name=name,
         classes=classes,
-        roles={Role.WORKER: RoleRule(least=1, most=1, restarts=Scope.TASK)},
+        roles={Role.WORKER: RoleRule(least=1, most=1, restarts=Scope.GROUP)},
         success=Success.CHIEF_AND_WORKERS,
         tf_config=False,
     )

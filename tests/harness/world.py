@@ -530,10 +530,7 @@ class World:
 
         guard = Program(machine, "guard", lambda: agent_main._guard(agent.pid, timer))
         agent = Program(machine, "agent", run_agent, guard.pid, streams=(reader, writer))
-        guard.closers += [
-            lambda _: liveness._socket.close(),
-            connection.end_far,
-        ]
+        guard.closers += [lambda _: liveness._socket.close(), connection.end_far]
         return agent
 
     def reattach(

@@ -82,9 +82,11 @@ def test_firewalls_are_named_with_hosts_and_ports_first(ssh: Ssh, distrun: Distr
 
 def test_all_that_is_wrong_is_said_at_once(ssh: Ssh, distrun: Distrun) -> None:
     h1, h2, h3, h4, h5 = ssh.hosts(5)
-    script = write_program(distrun.cwd / "program" / "train.py", "print('I RAN')\n")
+    script = write_program(distrun.cwd / "program" / "train.py", "import only\n")
     old = write_program(distrun.cwd / "python3.8", OLD.format(python=sys.executable))
     site_of = [site(distrun.cwd, version) for version in ("2.21.0", "2.15.1")]
+    for each in site_of:
+        Path(each, "only.py").touch()
     text = WRONG_CLOCK.format(python=sys.executable)
     clock = write_program(distrun.cwd / "bin" / "python3", text)
     h4.change(sshd=f"SetEnv PATH={clock.parent}:/usr/bin:/bin\n")
@@ -97,8 +99,14 @@ def test_all_that_is_wrong_is_said_at_once(ssh: Ssh, distrun: Distrun) -> None:
         {"name": "h5", "python": sys.executable},
     ]
     keys = {"script": str(script), "sync": "off", "python": "python3", "workdir": "/"}
-    spec = ssh.spec("", [h1, h2, h3, h4, h5], hosts=on, program=keys)
     other = write_program(distrun.cwd / "other.py", "print('I AM OLD')\n")
+    lacking = {"PYTHONPATH": site(distrun.cwd / "others", "2.21.0")}
+    roles = {  # what the program that trains needs is no need of theirs
+        "shell": {"command": ["python3", "-c", "0"], "env": {"PYTHONPATH": ""}},
+        "reader": {"script": str(other), "env": lacking},
+    }
+    cluster = {"worker": 5, **roles}
+    spec = ssh.spec("", [h1, h2, h3, h4, h5], hosts=on, program=keys, cluster=cluster)
     empty = distrun.cwd / "empty"
     empty.mkdir()
     h2.cover(script, other)

@@ -267,6 +267,12 @@ worker:0 worker:1 worker:2 start ->+ set stall 60
 timer stall
 = failed 75 distrun
 
+# a task alone that waits to start again does not stall
+mirrored worker | max=3 on=3 stall=60
+worker:0 gone 3
+timer stall -> nothing
+again worker:0 ->+ set stall 60
+
 # an evaluator that starts again begins no new wait for progress
 mwm worker:3 evaluator | max=3 stall=30
 evaluator:0 gone 1
@@ -298,6 +304,13 @@ evaluator:0 refused
 = tasks evaluator:0=failed
 = succeeded 0 task
 = finished yes
+
+# nor if another host could execute it
+mwm worker evaluator | rooms max=1
+evaluator:0 gone 3
+backoff
+evaluator:0 refused
+= undecided
 
 # a failure ends a spell of health before its time
 mwm worker:3 | max=2

@@ -28,6 +28,7 @@ from .test_spec_messages import CASES
 IN_WORDS = {
     # what to write there
     "write a name": "x",
+    "read DISTRUN_ADDRESSES in the program instead": "--all",
     "write the program to run first": "[train.sh]",
     "write a variable's name": "NAME",
     "write a list of texts": "[train.sh]",

@@ -145,9 +145,10 @@ def test_a_failure_is_judged_by_the_whole_log_whose_end_comes_after_the_exit(wor
 
 
 def test_a_stall_does_not_count_against_the_host_of_a_task(world: Launch) -> None:
-    job = world(3, spares=1, restart={"host_failures": 2}, timeouts={"stall": "30s"})
-    job.advance(150)
-    assert len(job.hosts_of("worker:0")) > 3
+    restart = {"host_failures": 2, "backoff": "40s", "backoff_max": "40s"}
+    job = world(3, spares=1, restart=restart, timeouts={"stall": "30s"})
+    job.until(lambda: len(job.hosts_of("worker:0")) > 3)
+    assert job.told().count("timeouts.stall expired") == job.kinds.count("RestartPlanned")
     assert set(job.hosts_of("worker:0")) == {"h1"}
     assert set(job.hosts_of("worker:1")) == {"h2"}
     job.succeed()
@@ -187,6 +188,16 @@ def test_an_agent_that_is_back_before_a_restart_holds_other_ports(end: int, worl
     assert verdict["replacement"]["repeated_steps"] is None
     assert "  done          all 2 workers run again" in job.said()
     job.succeed()
+
+
+def test_an_agent_that_is_back_holds_the_ports_of_the_spec(world: Launch) -> None:
+    job = world(2, cluster={"worker": ["h1:2222", "h2:2222"]}, timeouts={"start": "40s"})
+    job.kill_agent("h2")
+    job.until(lambda: len(job.attempts) == 4, 60)
+    job.kill_agent("h2")
+    job.take_port("h2", 2222)
+    assert job.end() == 69
+    assert "port 2222" in job.told()
 
 
 def test_clocks_that_are_an_hour_off_change_nothing(world: Launch) -> None:

@@ -343,7 +343,8 @@ class Agent:
     def _hold_ports(self, order: protocol.HoldPorts) -> None:
         causes: List[Cause] = []
         held: List[int] = []
-        for port in order.wanted:
+        # A round that was given up may have held some of them.
+        for port in [each for each in order.wanted if each not in self._ports.held]:
             try:
                 self._ports.hold(port)
                 held.append(port)

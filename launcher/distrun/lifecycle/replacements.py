@@ -136,11 +136,13 @@ def on_not_started(state: JobState, task: TaskState, at: float) -> Transition | 
     return _leave_out(state, task, cause, at)
 
 
-def _leave_out(state: JobState, task: TaskState, cause: Cause, at: float) -> Transition:
+def _leave_out(state: JobState, task: TaskState, cause: Cause, at: float) -> Transition | None:
     host = state.hosts[task.host]
     left = state.with_host(replace(host, left_out=cause))
     decision = restarts.decide(left, task, cause)
     if not decision.is_allowed:
+        if not state.needs(task):
+            return None
         outcome = outcomes.host_failure(outcomes.with_reason(cause, decision.why_not), task.name)
         return outcomes.end_job(state, outcome)
     left_out = Announce(HostLeftOut(at=at, host=host.name, cause=cause))

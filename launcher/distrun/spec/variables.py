@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
 from distrun.spec import placeholders
-from distrun.spec.model import TORCHRUN, EnvStyle
+from distrun.spec.model import NO_RESTARTS, TORCHRUN, EnvStyle
 from distrun.spec.problems import Mark, quoted
 from distrun.spec.schema import Section
 from distrun.spec.tensorflow_versions import LEGACY_KERAS, is_keras_2
+from distrun.strategies import Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from distrun.spec.context import LoadContext
     from distrun.spec.model import RoleSpec
     from distrun.spec.problems import Problems
-    from distrun.strategies import Role, Strategy
+    from distrun.strategies import Strategy
 
 
 def check_variables(document: Section, context: LoadContext, problems: Problems) -> None:
@@ -60,8 +61,9 @@ def check_placeholders(
     context: LoadContext,
     problems: Problems,
 ) -> None:
-    """Add a problem for each `{address:ROLE:INDEX}` of a task that is not there."""
+    """Add a problem for each `{address:ROLE:INDEX}` of a task that is not there, or not always."""
     counts = {role.role.value: role.count for role in roles if role.has_ports(strategy)}
+    fewest = document.get("restart", NO_RESTARTS).min_workers
     known = ", ".join(f"{name}:0 to {name}:{n - 1}" if n > 1 else f"{name}:0"
                       for name, n in counts.items())  # fmt: skip
     for where, text, _ in _texts(document, context):
@@ -72,6 +74,10 @@ def check_placeholders(
             if task is None or task[1] >= counts.get(task[0], 0):
                 message = f"{quoted('{' + name + '}')} names no task that has an address"
                 problems.add(where, message, f"these have one: {known or 'none'}")
+            elif fewest is not None and task[0] == Role.WORKER.value and task[1] >= fewest:
+                message = f"{quoted('{' + name + '}')} names a task that may be left out: "
+                message += f"restart.min_workers is {fewest}"
+                problems.add(where, message, "read DISTRUN_ADDRESSES in the program instead")
 
 
 class _Owners(Frozen):

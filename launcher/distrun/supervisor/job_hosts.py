@@ -157,7 +157,7 @@ class JobHosts:
 
     def hold_ports(self, host: str, need: plan.PortNeed) -> None:
         first, last = self.spec.port_range or (0, 0)
-        if not first and need.has_unbound:
+        if not first and need.has_unbound and need.free:
             random = int.from_bytes(os.urandom(4), "big")  # the module `secrets` is slow to import
             candidates = _UNASSIGNED[: -need.free]
             first, last = candidates[random % len(candidates)], _UNASSIGNED[-1]

@@ -303,7 +303,7 @@ class Probe:
         return is_sent and task.host in self._lacking_files
 
     def _program(self, task: TaskPlan) -> probe_messages.Program:
-        kind = self._kind(task)
+        kind, is_custom = self._kind(task), task.role.is_custom
         lacks_files = task.host in self._lacking_files
         has_script = kind is ProgramKind.SCRIPT and not lacks_files
         head = 2 if has_script else 1
@@ -324,10 +324,11 @@ class Probe:
             },
             unset=list(task.unset),
             script=task.argv[1] if has_script else "",
-            is_python=kind is not ProgramKind.COMMAND or is_python,
+            # A command of a custom role need not be like the program that trains.
+            is_python=kind is not ProgramKind.COMMAND or (is_python and not is_custom),
             variables=PROXY_VARIABLES if task.address and len(self._addresses) > 1 else (),
             or_home=task.or_home or (lacks_files and not is_on_host),
-            modules=self._modules,
+            modules=() if is_custom else self._modules,
         )
 
 

@@ -397,13 +397,16 @@ class NextRound(Round):
         return present is None or present.host != placed.host.name
 
     def _hold_lacking_ports(self) -> None:
-        """Use ports that are held already; hold more where these are too few."""
+        """Use ports that are held already; hold more where these are too few, and the spec's."""
         needs = plan.ports_needed(self._spec, self._placement)
+        explicit = [each for each in self._placement if each.name in self._renewed and each.address]
         for host in self._new_hosts:
             need = needs.get(host, plan.PortNeed())
-            lacking = need.free - len(self._free_ports(host))
-            if lacking > 0:
-                self._hold_ports(host, replace(need, free=lacking, wanted=()))
+            lacking = max(0, need.free - len(self._free_ports(host)))
+            wanted = [split_address(each.address or "")[1] for each in explicit
+                      if each.host.name == host]  # fmt: skip
+            if lacking or wanted:
+                self._hold_ports(host, replace(need, free=lacking, wanted=tuple(wanted)))
 
     def _refuse(self, host: str, cause: Cause) -> None:
         if host in self._unheld:

@@ -218,10 +218,11 @@ class StallDetector:
             if self.stop_found is not None:
                 self._change(are_silent=True)
         left = self.last + self._seconds - now
+        if self.counts_steps and left > 0:
+            step = min(left, step)
+        self._next.move(now + step)  # before what follows, which may end the watch
         if self.counts_steps:
             self._change(are_silent=left <= 0)
-            step = min(left, step) if left > 0 else step
-        self._next.move(now + step)
 
     def _read_sizes(self) -> dict[str, int]:
         return {task: self._size_of_log(task) for task in self._list_tasks()}
