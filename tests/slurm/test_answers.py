@@ -130,8 +130,7 @@ def test_the_accounting_is_asked_where_slurmctld_has_forgotten_the_job(provide: 
     provide("sacct", "echo 'CANCELLED by 1000'")
     said = "srun: error: Slurm job 6 has expired"
     assert step_end.may_be_of_job(said, step_end.cause(said, 1, "6"))
-    found = not_none(step_end.ask("6"))
-    assert found.code is Code.SLURM_CANCELLED
+    assert not_none(step_end.ask("6")).code is Code.SLURM_CANCELLED
 
 
 def test_a_job_that_is_preempted_is_told_from_one_that_is_cancelled(provide: Provide) -> None:

@@ -77,8 +77,7 @@ def test_never_localhost(other: Hello, has_route: bool, monkeypatch: pytest.Monk
 def test_hosts_cannot_choose_our_address(seen_from: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real, route = addresses._source_address, {"198.18.0.3": "10.1.1.1"}
     monkeypatch.setattr(addresses, "_source_address", lambda to: route.get(to) or real(to))
-    own = own_address([hello("gpu1", "198.18.0.3", seen_from)])
-    assert own == "10.1.1.1"
+    assert own_address([hello("gpu1", "198.18.0.3", seen_from)]) == "10.1.1.1"
 
 
 NO_CONNECTION = ("224.0.0.1", "240.0.0.1", "0.0.0.0", "ff02::1", "::ffff:0.0.0.0", "gpu1",

@@ -111,8 +111,7 @@ def _object(kind: str, name: str, **fields: Any) -> Json:
 
 
 def _supervisor(pod_status: Json, **status: Any) -> list[Json]:
-    pod = _object("Pod", f"{NAME}-1", status=pod_status)
-    return [_object("Job", NAME, status=status), pod]
+    return [_object("Job", NAME, status=status), _object("Pod", f"{NAME}-1", status=pod_status)]
 
 
 RUNNING = {

@@ -360,8 +360,7 @@ def test_each_host_receives_from_one_and_sends_to_one_in_a_round(count: int, rou
             receivers[host] += 1
             senders[order.targets[0].machine] += 1
         made.receive(host, answer(order))
-    workers = names[:-1]
-    assert receivers == senders == dict.fromkeys(workers, rounds)
+    assert receivers == senders == dict.fromkeys(names[:-1], rounds)
     found = [each for each in made.checks or () if each.subject is Subject.BANDWIDTH]
     assert [each.grade for each in found] == [Grade.OK] * count + [Grade.NOTE]
 

@@ -143,8 +143,7 @@ def profiled(*parts: Any, **more: Any) -> TaskProfile:
     ],
 )
 def test_a_stack_tells_what_a_task_does(frames: Frames, kind: Kind) -> None:
-    found = profiled((frames, 1.0, 1.0))
-    assert found.shares == {kind: pytest.approx(1.0)}
+    assert profiled((frames, 1.0, 1.0)).shares == {kind: pytest.approx(1.0)}
 
 
 def test_cpu_time_tells_a_step_from_waiting_and_lines_are_the_users() -> None:
@@ -385,8 +384,7 @@ def test_a_thread_of_input_is_drawn_but_no_damaged_profile(weight: Any, tmp_path
     saved = speedscope([not_none(profile(process))], "job")
     path = tmp_path / "profile.json"
     path.write_text(json.dumps(saved))
-    drawn = [each.task for each in read_flames(path)]
-    assert drawn == ["worker:0", "worker:0 thread 1 (input)"]
+    assert [each.task for each in read_flames(path)] == ["worker:0", "worker:0 thread 1 (input)"]
     for each in saved["profiles"]:
         each["weights"][0] = weight
     path.write_text(json.dumps(saved))

@@ -129,8 +129,7 @@ def test_a_folder_in_which_tasks_run_goes_by_the_path_that_is_sent(folder: Path)
     spec = load(str(folder / "link" / "top.yaml"), cwd=str(folder / "real" / "sub"))
     assert spec.program.sync_base == str(folder / "link")
     assert spec.program.workdir == str(folder / "link" / "sub")
-    spec = load(str(folder / "link" / "top.yaml"), cwd=str(folder))
-    assert spec.program.workdir == str(folder)
+    assert load(str(folder / "link" / "top.yaml"), cwd=str(folder)).program.workdir == str(folder)
 
 
 BY_PYTHON = "command: [python3, -u, a b.py, --lr, 1]"
@@ -268,8 +267,7 @@ def test_variables_of_the_launching_shell_that_contradict_the_spec(folder: Path)
     assert config.startswith("job.yaml:6:14: program.pass_env sets TF_CONFIG, which distrun sets")
     assert legacy.startswith("job.yaml:6:25: program.pass_env sets TF_USE_LEGACY_KERAS to '0'")
     environ["TF_USE_LEGACY_KERAS"] = "1"
-    spec = load_text(folder, f"{text}  tf_config: mine\n", environ=environ)
-    assert spec.program.owns_tf_config
+    assert load_text(folder, f"{text}  tf_config: mine\n", environ=environ).program.owns_tf_config
 
 
 def test_a_role_takes_from_the_jobs_policy_what_its_own_leaves_out(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Hosts that are lost for good: their tasks restart on spares or on fewer hosts, never twice."""
 
+import json
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -198,6 +199,23 @@ def test_an_agent_that_is_back_holds_the_ports_of_the_spec(world: Launch) -> Non
     job.take_port("h2", 2222)
     assert job.end() == 69
     assert "port 2222" in job.told()
+
+
+def test_what_starts_after_a_custom_role_learns_where_it_has_moved(world: Launch) -> None:
+    own = {"command": ["own"], "ready": "off"}
+    reader = {**own, "after": ["hub"]}
+    workers = {"count": 2, "after": ["reader"]}
+    cluster = {"worker": workers, "reader": reader, "hub": own, "beside": own}
+    job = world([{"name": f"h{n}", "slots": 1 + n // 5} for n in range(1, 6)], cluster=cluster)
+    job.kill_agent(job.running["hub:0"])
+    job.until(lambda: job.running.get("worker:1") and job.running.get("hub:0") == "h5", 9)
+    attempts = {name: len(job.hosts_of(name)) for name in job.running}
+    assert attempts == {**dict.fromkeys(job.running, 2), "beside:0": 1}
+    known = json.loads(job.task("worker:0").env[b"DISTRUN_ADDRESSES"])["hub"]
+    assert known == [job.task("hub:0").env[b"DISTRUN_ADDRESS"].decode()]
+    job.exit("worker:0")
+    job.exit("worker:1")
+    assert job.end() == 0
 
 
 def test_clocks_that_are_an_hour_off_change_nothing(world: Launch) -> None:

@@ -50,7 +50,8 @@ def leave_host(
         is_spare = name in state.hosts and state.hosts[name].spare
         return (state, actions) if is_spare else outcomes.end_job(state, impossible)
     there = [task for task in state.tasks.values() if task.host == name and _is_missing(task)]
-    for each in sorted(there, key=lambda task: not task.is_in_group):
+    # A custom role may take the group along, and the group no evaluator.
+    for each in sorted(there, key=lambda task: (not task.role.is_custom, not task.is_in_group)):
         task = state.tasks[each.name]
         if not state.needs(task) and not (can_move and _free_room(state, name)):
             state, more = restarts.cancel_incidents(state, state.incidents.keys() & {task.restart})

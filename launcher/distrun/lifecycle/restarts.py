@@ -135,8 +135,28 @@ def _why_not(state: JobState, decision: Decision) -> Cause | None:
 def _members(state: JobState, failed: TaskState, scope: Scope) -> list[TaskState]:
     if scope is Scope.TASK:
         return [failed]
-    group = (task for task in state.tasks.values() if task.is_in_group)
-    return [task for task in group if not state.has_finished(task)]
+    tasks, after = state.tasks.values(), _roles_after(state, failed)
+    has_group = not after or any(task.is_in_group and task.role in after for task in tasks)
+    return [
+        task
+        for task in tasks
+        if (task.is_in_group and has_group and not state.has_finished(task))
+        or (task.role in after and not task.phase.is_final)
+        or (task.name == failed.name and not task.is_in_group)
+    ]
+
+
+def _roles_after(state: JobState, failed: TaskState) -> set[Role]:
+    """Return the roles whose tasks start after a custom one, also indirectly: they know its port.
+
+    Tasks of the group have none: those that know each other's ports restart with them anyway.
+    """
+    found: set[Role] = set()
+    more = {failed.role} if failed.role.is_custom and not failed.is_in_group else found
+    while more:
+        more = {task.role for task in state.tasks.values() if more & {*task.after}} - found
+        found |= more
+    return found
 
 
 def _replaced(members: list[TaskState], joined: Incident | None) -> set[int | None]:
@@ -341,8 +361,9 @@ def _key(state: JobState, budget: str, name: str) -> str:
 
 
 def _scope(state: JobState, failed: TaskState) -> Scope:
-    """Return what restarts with a task. If it needs another host, its group needs its address."""
-    if failed.is_in_group and state.why_unusable(failed) is not None:
+    """Return what restarts with a task. If it needs another host, others need its address."""
+    is_known = failed.is_in_group or bool(_roles_after(state, failed))
+    if is_known and state.why_unusable(failed) is not None:
         return Scope.GROUP
     return state.rule(failed).restarts
 

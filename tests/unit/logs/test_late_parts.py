@@ -63,10 +63,8 @@ def test_all_ways_to_read_show_the_whole(seed: int, folder: JobFolder) -> None:
         offset, size = draw.randrange(len(WHOLE)), draw.randrange(200)
         assert log.read(offset, size) == WHOLE[offset : offset + size]
         second = draw.randrange(60)
-        since = b"".join(merged([log], view, since=T0 + second))
-        assert since == b"".join(lines[second:])
-        until = b"".join(merged([log], view, until=T0 + second))
-        assert until == b"".join(lines[:second])
+        assert b"".join(merged([log], view, since=T0 + second)) == b"".join(lines[second:])
+        assert b"".join(merged([log], view, until=T0 + second)) == b"".join(lines[:second])
     last = log.parts[-1].offset
     assert log.own.read(log.own_offset(len(WHOLE)), 1) == b""
     assert log.own_offset(0) == last
