@@ -70,7 +70,7 @@ def test_each_pattern_means_what_it_means_to_git(tmp_path: Path) -> None:
 
 def test_git_decides_in_a_work_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     top, other = tmp_path / "top", tmp_path / "other"
-    for name in ("t.log", "u.log", "x.py", "build/y", "empty/", "runs/r.log", "inner/n.log",
+    for name in ("t.log", "u.log", "x.py", "build/y", "empty/of/", "runs/r.log", "inner/n.log",
                  "inner/n.csv", "local", "pkg/a.py", "../other/z.csv"):  # fmt: skip
         path = top / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def test_git_decides_in_a_work_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         b"to-ignored/y", b"to-other/z.csv",
     }  # fmt: skip
     assert {link.path: link.target for link in made.links} == {"to-kept": "pkg"}
-    assert made.folders == ("empty",)
+    assert made.folders == ("empty", "empty/of")
     assert found.failures == []
 
 

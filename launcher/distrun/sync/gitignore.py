@@ -196,11 +196,10 @@ def _run_git(folder: bytes) -> bytes:
 
 
 def _is_empty(folder: bytes) -> bool:
-    try:
-        with os.scandir(folder) as entries:
-            return next(entries, None) is None
-    except OSError:
-        return False
+    """Whether there is nothing in a folder but such folders."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        return all(each.is_dir(follow_symlinks=False) and _is_empty(each.path) for each in entries)
+    return False
 
 
 def _folders_to(folder: bytes) -> list[bytes]:
