@@ -266,7 +266,10 @@ def _with_failure(state: JobState, failed: TaskState, cause: Cause, last: int) -
         return EarlyFailures(restart=last)
     if is_host_preempted(cause):
         return replace(before, restart=last)
-    return EarlyFailures(before.count + 1 if reached == before.reached else 1, cause, last, reached)
+    # The first attempts of several tasks may fail at the same time, and the second ones not.
+    is_again = failed.attempt > failed.first_attempt
+    count = max(1, before.count + is_again) if reached == before.reached else 1
+    return EarlyFailures(count, cause, last, reached)
 
 
 def _settle(state: JobState, incident: Incident) -> JobState:
