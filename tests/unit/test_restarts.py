@@ -337,6 +337,11 @@ worker:0 start -> nothing
 timer restart:2 -> start worker:1 #1
 worker:1 start -> set health:job 600
 
+# no host is left out because an evaluator fails
+mwm worker:2 evaluator | rooms host_failures=1 evaluator:0@h2
+evaluator:0 gone 1
+again evaluator:0
+
 # the health of an evaluator does not end the failures in a row of workers
 mwm worker:2 evaluator | rooms host_failures=2 worker:1@h2
 evaluator:0 gone 1

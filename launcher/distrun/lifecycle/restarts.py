@@ -276,7 +276,8 @@ def _settle(state: JobState, incident: Incident) -> JobState:
     """Count the failure before a restart: no loss of a host can explain it any more."""
     failed, cause = state.tasks[incident.failed], incident.cause
     state = replace(state, early=_later(incident.early, state.early))
-    if cause.code in (*HOST_CODES, Code.STALLED) or is_preempted(failed):
+    is_of_no_host = cause.code in (*HOST_CODES, Code.STALLED) or is_preempted(failed)
+    if is_of_no_host or not state.needs(failed):
         return state
     in_a_row = state.failures_in_a_row + 1 if failed.host == state.failing_host else 1
     state = replace(state, failing_budget=incident.budget, failures_in_a_row=in_a_row)
