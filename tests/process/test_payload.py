@@ -218,7 +218,6 @@ def test_a_login_names_the_processes_that_do_not_end() -> None:
     connection = open_connection(["sh", "-c", said], "job-1", Code.SSH_NOT_STARTED)
     connection.process.wait()
     connection.read_stderr()
-    alive = connection.tasks_alive(bootstrap.EXIT_TASKS_ALIVE, "h1")
-    assert not_none(alive).text == "12 345"
+    assert not_none(connection.tasks_alive(bootstrap.EXIT_TASKS_ALIVE, "h1")).text == "12 345"
     assert connection.tasks_alive(1, "h1") is None
     connection.close()

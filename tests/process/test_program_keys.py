@@ -36,8 +36,7 @@ def test_without_tf_keras_nothing_starts(distrun: Distrun) -> None:
     said = distrun.told(69, "launch", spec)
     assert words in said
     assert advice in said
-    done = distrun.checked("validate", spec)
-    assert f"program.keras: warning: {words}; {advice}" in done.stderr
+    assert f"program.keras: warning: {words}; {advice}" in distrun.checked("validate", spec).stderr
     assert distrun("validate", "--strict", spec).returncode == 65
     assert '"jobs": []' in distrun.asked("ps", "-a", "--json")
     (distrun.cwd / "tf_keras.py").touch()

@@ -137,8 +137,7 @@ Values = dict[str, str]
     ],
 )
 def test_words(text: str, words: str) -> None:
-    values = dict(word.split("=") for word in text.split())
-    assert ", ".join(progress_words(values)) == words
+    assert ", ".join(progress_words(dict(word.split("=") for word in text.split()))) == words
 
 
 LEFT = {"EPOCH=1 EPOCHS=3 STEP=5": " in epoch", "EPOCH=1 EPOCHS=3": "", "STEP=5": " in bar",

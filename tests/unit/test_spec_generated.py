@@ -309,5 +309,4 @@ def test_a_value_is_valid_or_refused_with_its_position(tmp_path: Path, key: str)
 def test_a_script_that_is_larger_than_any_is_refused(tmp_path: Path) -> None:
     with (tmp_path / "x.py").open("w") as script:
         script.truncate(1 << 40)
-    said = str(refusal(tmp_path, SPEC))
-    assert re.match(r"job.yaml:4:19: .*x.py' is larger than 100 MB", said)
+    assert re.match(r"job.yaml:4:19: .*x.py' is larger than 100 MB", str(refusal(tmp_path, SPEC)))

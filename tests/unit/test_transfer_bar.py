@@ -29,8 +29,7 @@ def test_a_terminal_shows_a_bar_that_disappears_at_the_end(monkeypatch: pytest.M
         monkeypatch.setattr(sys, "stderr", stderr)
         bar = TransferBar(delay=0.0)
         bar.update("sending files to 2 hosts", 30_000_000, 120_000_000)
-        shown = read_until(screen, " left")
-        assert "sending files to 2 hosts  30 MB of 120 MB  25%" in shown
+        assert "sending files to 2 hosts  30 MB of 120 MB  25%" in read_until(screen, " left")
         bar.update("sending files to 2 hosts", 120_000_000, 120_000_000)
         assert bar.text == ""
         read_until(screen, "\x1b[K")

@@ -201,18 +201,21 @@ def test_an_agent_that_is_back_holds_the_ports_of_the_spec(world: Launch) -> Non
     assert "port 2222" in job.told()
 
 
-def test_what_starts_after_a_custom_role_learns_where_it_has_moved(world: Launch) -> None:
+def test_what_starts_after_a_custom_role_or_the_group_learns_where_it_is(world: Launch) -> None:
     own = {"command": ["own"], "ready": "off"}
-    reader = {**own, "after": ["hub"]}
-    workers = {"count": 2, "after": ["reader"]}
-    cluster = {"worker": workers, "reader": reader, "hub": own, "beside": own}
-    job = world([{"name": f"h{n}", "slots": 1 + n // 5} for n in range(1, 6)], cluster=cluster)
+    reader, proxy = {**own, "after": ["hub"]}, {**own, "after": ["worker"]}
+    workers = {"count": 2, "after": ["reader"], "ready": "off"}
+    cluster = {"worker": workers, "reader": reader, "hub": own, "proxy": proxy, "beside": own}
+    job = world([{"name": f"h{n}", "slots": 1 + n // 6} for n in range(1, 7)], cluster=cluster)
     job.kill_agent(job.running["hub:0"])
-    job.until(lambda: job.running.get("worker:1") and job.running.get("hub:0") == "h5", 9)
+    job.until(lambda: job.running.get("proxy:0") and job.running.get("hub:0") == "h6", 9)
     attempts = {name: len(job.hosts_of(name)) for name in job.running}
     assert attempts == {**dict.fromkeys(job.running, 2), "beside:0": 1}
-    known = json.loads(job.task("worker:0").env[b"DISTRUN_ADDRESSES"])["hub"]
-    assert known == [job.task("hub:0").env[b"DISTRUN_ADDRESS"].decode()]
+    job.kill_agent("h2")
+    job.until(lambda: len(job.hosts_of("proxy:0")) == 3, 60)
+    known = json.loads(job.task("proxy:0").env[b"DISTRUN_ADDRESSES"])["worker"]
+    assert known[1] == job.task("worker:1").env[b"DISTRUN_ADDRESS"].decode()
+    assert len(job.hosts_of("hub:0")) == 2
     job.exit("worker:0")
     job.exit("worker:1")
     assert job.end() == 0

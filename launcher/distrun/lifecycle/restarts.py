@@ -136,27 +136,30 @@ def _members(state: JobState, failed: TaskState, scope: Scope) -> list[TaskState
     if scope is Scope.TASK:
         return [failed]
     tasks, after = state.tasks.values(), _roles_after(state, failed)
-    has_group = not after or any(task.is_in_group and task.role in after for task in tasks)
+    has_group = failed.is_in_group or any(task.is_in_group and task.role in after for task in tasks)
     return [
         task
         for task in tasks
         if (task.is_in_group and has_group and not state.has_finished(task))
-        or (task.role in after and not task.phase.is_final)
+        or (task.role in after and not task.is_in_group and not task.phase.is_final)
         or (task.name == failed.name and not task.is_in_group)
     ]
 
 
 def _roles_after(state: JobState, failed: TaskState) -> set[Role]:
-    """Return the roles whose tasks start after a custom one, also indirectly: they know its port.
+    """Return the roles that know what changes, as they start after a custom one or the group.
 
-    Tasks of the group have none: those that know each other's ports restart with them anyway.
+    Addresses of the group change only if it must move; an evaluator does not know them.
     """
     found: set[Role] = set()
-    more = {failed.role} if failed.role.is_custom and not failed.is_in_group else found
+    more = {failed.role} if failed.role.is_custom else found
+    if failed.is_in_group:
+        is_moving = state.why_unusable(failed) is not None
+        more = {task.role for task in state.tasks.values() if task.is_in_group and is_moving}
     while more:
         more = {task.role for task in state.tasks.values() if more & {*task.after}} - found
         found |= more
-    return found
+    return found - ({Role.EVALUATOR} if failed.is_in_group else set())
 
 
 def _replaced(members: list[TaskState], joined: Incident | None) -> set[int | None]:

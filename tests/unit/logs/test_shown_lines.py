@@ -188,8 +188,7 @@ def test_a_bar_that_is_not_finished_is_shown_at_the_end() -> None:
 
 @pytest.mark.parametrize("text", [b"Epoch 1/2\n", b"a line\n", b"\r100%|##| 5/5 [00:01<00:00]\n"])
 def test_a_line_is_shown_at_once(text: bytes) -> None:
-    lines = LineBuffer()
-    assert lines.feed(text) == text
+    assert LineBuffer().feed(text) == text
 
 
 def test_a_bar_that_moves_for_days_fits_into_memory_and_is_one_line() -> None:
