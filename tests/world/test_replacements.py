@@ -201,13 +201,17 @@ def test_an_agent_that_is_back_holds_the_ports_of_the_spec(world: Launch) -> Non
     assert "port 2222" in job.told()
 
 
-def test_what_starts_after_a_custom_role_or_the_group_learns_where_it_is(world: Launch) -> None:
+@pytest.mark.parametrize("failed", [[], ["hub:0"]])
+def test_what_starts_after_others_learns_where_they_are(failed: list[str], world: Launch) -> None:
     own = {"command": ["own"], "ready": "off"}
     reader, proxy = {**own, "after": ["hub"]}, {**own, "after": ["worker"]}
     workers = {"count": 2, "after": ["reader"], "ready": "off"}
     cluster = {"worker": workers, "reader": reader, "hub": own, "proxy": proxy, "beside": own}
     job = world([{"name": f"h{n}", "slots": 1 + n // 6} for n in range(1, 7)], cluster=cluster)
-    job.kill_agent(job.running["hub:0"])
+    host = job.running["hub:0"]
+    for each in failed:  # its own restart is planned already
+        job.exit(each, 3)
+    job.kill_agent(host)
     job.until(lambda: job.running.get("proxy:0") and job.running.get("hub:0") == "h6", 9)
     attempts = {name: len(job.hosts_of(name)) for name in job.running}
     assert attempts == {**dict.fromkeys(job.running, 2), "beside:0": 1}

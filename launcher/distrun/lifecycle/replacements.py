@@ -62,7 +62,10 @@ def leave_host(
             return state, actions + more
         pending = state.incident_of(task)
         explained = _explained(state, task)
-        is_planned = pending is not None and (pending.scope is Scope.GROUP or not task.is_in_group)
+        is_planned = pending is not None and pending.scope in (
+            Scope.GROUP,
+            restarts.scope_of(state, task),
+        )
         if is_planned and explained is None:
             continue
         decision = restarts.decide(state, task, cause, explained)

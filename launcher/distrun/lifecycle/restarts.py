@@ -90,7 +90,7 @@ def decide(
     state: JobState, failed: TaskState, cause: Cause, joined: Incident | None = None
 ) -> Decision:
     """Decide what restarts after a failure, and what that counts against."""
-    is_stall, scope = cause.code is Code.STALLED, _scope(state, failed)
+    is_stall, scope = cause.code is Code.STALLED, scope_of(state, failed)
     replaced = _replaced(_members(state, failed, scope), joined)
     others = {key: each for key, each in state.incidents.items() if key not in replaced}
     budget = JOB if is_stall else state.budget_of(failed)
@@ -367,7 +367,7 @@ def _key(state: JobState, budget: str, name: str) -> str:
     return f"cluster.{budget}.restart.{name}" if is_own else f"restart.{name}"
 
 
-def _scope(state: JobState, failed: TaskState) -> Scope:
+def scope_of(state: JobState, failed: TaskState) -> Scope:
     """Return what restarts with a task. If it needs another host, others need its address."""
     is_known = failed.is_in_group or bool(_roles_after(state, failed))
     if is_known and state.why_unusable(failed) is not None:
