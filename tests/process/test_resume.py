@@ -104,8 +104,7 @@ def test_a_lost_job_is_listed_with_its_command_and_continues(distrun: Distrun) -
     assert not survivors(job)
     assert distrun("resume", "-d", job).returncode == 0
     kill_supervisor(distrun, job)
-    listed = distrun("ps", "-a")
-    assert f"job {job} is lost; to continue it: distrun resume {job}" in listed.stderr
+    assert f"job {job} is lost; to continue it: distrun resume {job}" in distrun("ps", "-a").stderr
     rows = json.loads(distrun.asked("ps", "-a", "--json"))["jobs"]
     assert [row["resume_command"] for row in rows] == [f"distrun resume {job}"]
     with record.open("ab") as file:  # the last line is torn

@@ -53,8 +53,7 @@ def read(text: str) -> Spec:
 
 
 def recorded(distrun: Distrun) -> str:
-    text = (Path(distrun.status()["folder"]) / "spec.yaml").read_text()
-    return text.partition("\n")[2]
+    return (Path(distrun.status()["folder"]) / "spec.yaml").read_text().partition("\n")[2]
 
 
 def cluster_of(text: str) -> tuple[str, str]:
@@ -86,8 +85,7 @@ ODD = [
 
 @pytest.mark.usefixtures("script")
 def test_everything_after_the_script_is_the_scripts(distrun: Distrun) -> None:
-    done = distrun.checked("run", "train.py", *ODD)
-    assert shown(done.stdout) == (ODD, None, None)
+    assert shown(distrun.checked("run", "train.py", *ODD).stdout) == (ODD, None, None)
     text = printed_spec(distrun, "train.py", *ODD)
     assert recorded(distrun) == text.partition("\n")[2], "the record has another spec"
     assert read(text).program.args == tuple(ODD)

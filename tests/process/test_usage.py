@@ -344,8 +344,7 @@ os._exit(0)
     (distrun.cwd / "step").touch()
     reported |= {"STEP": 7, "STEPS": 9}
     wait_until(lambda: progress(distrun) == reported)
-    shown = distrun.asked("status")
-    assert "step 7/9 77% loss 0.75 f1 0.5 phase warm-up nan nan" in shown
+    assert "step 7/9 77% loss 0.75 f1 0.5 phase warm-up nan nan" in distrun.asked("status")
     (distrun.cwd / "go").touch()
     assert distrun("wait").returncode == 0
     reported["STEP"] = 8

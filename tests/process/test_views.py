@@ -68,8 +68,7 @@ def test_the_status_line_shows_progress_and_damages_no_output(
     window.resize(200, 10)
     (distrun.cwd / "go").touch()
     assert window.finish() == 0
-    live = LIVE.findall(window.seen)
-    assert live[-1] == "\r\x1b[K", "it is still there at the end"
+    assert LIVE.findall(window.seen)[-1] == "\r\x1b[K", "it is still there at the end"
     left = LIVE.sub("", window.seen).replace("\r\n", "\n")
     lines = re.sub("\x1b\\[[0-9;]*m", "", left).splitlines()
     assert sorted(lines[:-1]) == ["worker:0 | reported", "worker:1 | reported"]

@@ -100,8 +100,7 @@ def test_an_ended_job_and_what_needs_a_terminal(distrun: Distrun, terminal: Open
     for words in (("watch",), ("status", "-w")):
         assert "distrun status " in distrun.told(2, *words)
     assert distrun("watch", "none-such").returncode == 2
-    dumb = terminal("watch", columns=80, term="dumb")
-    assert dumb.finish() == 2
+    assert terminal("watch", columns=80, term="dumb").finish() == 2
     window = terminal("status", "-w", columns=50, rows=12)
     window.shows("exit code 5", "hello")
     assert re.search(r"\d failed", window.text()), "in a second row: the name is long"

@@ -122,8 +122,7 @@ def test_a_lost_jobs_tasks_are_ended_or_their_hosts_named(ssh: Ssh, distrun: Dis
     done = elsewhere(distrun, "kill", job)
     assert done.returncode == 0, done.stderr
     assert not ssh.processes(h2)
-    ended = [each["event"] for each in recorded_events(distrun, job)]
-    assert ended.count("HostCleared") == 2
+    assert [each["event"] for each in recorded_events(distrun, job)].count("HostCleared") == 2
     assert distrun.status(job)["state"] == "stopped"
     assert elsewhere(distrun, "clean", "--all").stdout.split() == [job]
 

@@ -118,8 +118,7 @@ def test_a_host_that_reads_nothing_cannot_have_its_orders_repeated(world: World)
             agent._frames += 1
             agent._send(protocol.Reattached(0, turn), is_kept=False)
             world.settle()
-        connection = not_none(world._pool._hosts[EVIL].link.connection)
-        assert len(connection.channel._outgoing) < 1000
+        assert len(not_none(world._pool._hosts[EVIL].link.connection).channel._outgoing) < 1000
     world.settle()
     assert world.faults == {}
 
@@ -152,8 +151,7 @@ def test_long_texts_of_a_host_are_cut(world: World) -> None:
     """So are long lists, and those deep in a cause."""
     long = Cause(Code.AGENT_DEFECT, text="A" * 20_000, hosts=("x",) * 2000)
     deep = Cause(Code.AGENT_DEFECT, text="boom", within=(long, *[Cause(Code.LINK_CLOSED)] * 500))
-    exited = protocol.TaskExited("evaluator:0", 0, 1.7e9, code=1, found=(long,))
-    assert world.receive(EVIL, exited)
+    assert world.receive(EVIL, protocol.TaskExited("evaluator:0", 0, 1.7e9, code=1, found=(long,)))
     assert world.state.tasks["evaluator:0"].exit.found[0].text.endswith("(cut)")
     for _ in range(20):
         world.receive(EVIL, protocol.Fault(deep, 1.7e9))

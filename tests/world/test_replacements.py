@@ -225,6 +225,16 @@ def test_what_starts_after_others_learns_where_they_are(failed: list[str], world
     assert job.end() == 0
 
 
+def test_a_task_that_moves_gets_none_of_the_gpus_in_use(world: Launch) -> None:
+    hosts = [{"name": f"h{n}", "slots": 1 + n // 3, "gpus": 1 + n // 3} for n in (1, 2, 3)]
+    cluster = {"worker": {"count": 2, "gpus": 1}, "evaluator": {"count": 1, "gpus": 1}}
+    job = world(hosts, cluster=cluster)
+    job.kill_agent("h2")
+    job.until(lambda: job.running.get("worker:1") == "h3", 9)
+    assert job.task("worker:1").env[b"CUDA_VISIBLE_DEVICES"] == b"1"
+    job.succeed()
+
+
 def test_clocks_that_are_an_hour_off_change_nothing(world: Launch) -> None:
     job = world(3, spares=1, restart={"on": [130]}, is_launched=False)
     job.set_clock("h1", -3600)

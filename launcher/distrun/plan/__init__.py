@@ -9,10 +9,10 @@ from distrun.plan.facts import READ, HostFacts, visible_gpus
 from distrun.plan.placement import Placed, PortNeed, place, ports_needed, split_address
 from distrun.plan.proxies import PROXY_VARIABLES, proxy_use
 from distrun.plan.replacement import place_again, room_of_hosts
-from distrun.plan.tasks import LARGEST_VARIABLE, Plan, TaskPlan, common_env, make
+from distrun.plan.tasks import GPUS, LARGEST_VARIABLE, Plan, TaskPlan, common_env, make
 
 __all__ = [
-    "LARGEST_VARIABLE", "PROXY_VARIABLES", "READ", "HostFacts", "Placed", "Plan", "PortNeed",
-    "TaskPlan", "common_env", "make", "place", "place_again", "ports_needed", "proxy_use",
-    "room_of_hosts", "split_address", "visible_gpus",
+    "GPUS", "LARGEST_VARIABLE", "PROXY_VARIABLES", "READ", "HostFacts", "Placed", "Plan",
+    "PortNeed", "TaskPlan", "common_env", "make", "place", "place_again", "ports_needed",
+    "proxy_use", "room_of_hosts", "split_address", "visible_gpus",
 ]  # fmt: skip

@@ -17,17 +17,24 @@ NONE = "-1"
 
 
 def divide_gpus(
-    here: Sequence[Placed], host: HostSpec, facts: HostFacts, strategy: Strategy
+    here: Sequence[Placed],
+    host: HostSpec,
+    facts: HostFacts,
+    strategy: Strategy,
+    running: Mapping[str, str],
 ) -> dict[str, str]:
     """CUDA_VISIBLE_DEVICES for each task of a host; no entry if it stays unchanged.
 
     Tasks get the GPUs that their role asks for. The others share the rest evenly, each at least
     one; if there are more tasks than GPUs, tasks share a GPU. A ps or an evaluator that asks for
     nothing gets none, unless it is alone in a pod. Raises InvalidSpecError: there are too few.
+
+    Tasks that go on keep theirs (`running`); others get these only if there are no more.
     """
     available = facts.gpus if host.gpus is None else tuple(str(index) for index in host.gpus)
     asked = {placed.name: _asked(placed, strategy) for placed in here}
-    undecided = [name for name, count in asked.items() if count is None]
+    given = {name: running[name].split(",") for name in asked if name in running}
+    undecided = [name for name, count in asked.items() if count is None and name not in given]
     nothing_said = host.gpus is None and all(placed.role.gpus is None for placed in here)
     if nothing_said and host.pod and available and len(here) == 1:
         return {}  # nobody else can use its GPUs
@@ -39,12 +46,14 @@ def divide_gpus(
         within = () if facts.gpu_failure is None else (facts.gpu_failure,)
         cause = Cause(code, host=host.name, count=total, total=len(available), within=within)
         raise InvalidSpecError(cause=cause)
-    rest = list(available)
-    given: dict[str, list[str]] = {}
+    in_use = {gpu for gpus in given.values() for gpu in gpus}
+    taken = {gpu for name, gpus in given.items() if asked[name] is not None for gpu in gpus}
+    rest = sorted(available, key=lambda gpu: gpu in in_use)
     for name, count in asked.items():
-        if count is not None:
+        if count is not None and name not in given:
             given[name], rest = rest[:count], rest[count:]
-    given.update(_share(undecided, rest))
+    rest = [gpu for gpu in rest if gpu not in taken]
+    given.update(_share(undecided, [gpu for gpu in rest if gpu not in in_use] or rest))
     return {name: ",".join(each) or NONE for name, each in given.items()}
 
 

@@ -26,7 +26,7 @@ from distrun.strategies import STRATEGIES, Role, Strategy
 LARGEST_VARIABLE = 128 * 1024
 """The most bytes of one environment string in Linux (MAX_ARG_STRLEN), its name included."""
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
-ADDRESSES = "DISTRUN_ADDRESSES"
+ADDRESSES, GPUS = "DISTRUN_ADDRESSES", "CUDA_VISIBLE_DEVICES"
 _ALLOW_GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 
 
@@ -152,8 +152,12 @@ def make(
     placement: Sequence[Placed],
     facts: Mapping[str, HostFacts],
     free_ports: Mapping[str, Sequence[int]],
+    running: Mapping[str, str] | None = None,
 ) -> Plan:
-    """Make the plan. `free_ports` are those held on each host. Raises InvalidSpecError."""
+    """Make the plan. `free_ports` are those held on each host. Raises InvalidSpecError.
+
+    `running`: the GPUs of tasks that go on.
+    """
     strategy = STRATEGIES[spec.strategy]
     addresses = _addresses(placement, strategy, facts, free_ports)
     _check_addresses(placement, addresses)
@@ -174,7 +178,7 @@ def make(
         hosts.setdefault(placed.host.name, []).append(placed)
     shares: dict[str, dict[str, str]] = {}
     for name, here in hosts.items():
-        shares.update(_shares(here, here[0].host, facts[name], strategy))
+        shares.update(_shares(here, here[0].host, facts[name], strategy, running or {}))
     tasks = tuple(
         _plan_task(job, placed, facts[placed.host.name], shares[placed.name])
         for placed in placement
@@ -244,15 +248,19 @@ def _cluster(placement: Sequence[Placed], addresses: Mapping[str, str]) -> Clust
 
 
 def _shares(
-    here: Sequence[Placed], host: HostSpec, facts: HostFacts, strategy: Strategy
+    here: Sequence[Placed],
+    host: HostSpec,
+    facts: HostFacts,
+    strategy: Strategy,
+    running: Mapping[str, str],
 ) -> dict[str, dict[str, str]]:
-    gpus = divide_gpus(here, host, facts, strategy)
+    gpus = divide_gpus(here, host, facts, strategy, running)
     sharing = sharers(gpus)
     shares = {}
     for name, threads in divide_cores(here, facts.cores).items():
         env = {}
         if name in gpus:
-            env["CUDA_VISIBLE_DEVICES"] = gpus[name]
+            env[GPUS] = gpus[name]
         # By default TensorFlow takes the whole memory of a GPU and leaves none for other tasks.
         if name in sharing and _ALLOW_GROWTH not in facts.environ:
             env[_ALLOW_GROWTH] = "true"

@@ -182,7 +182,10 @@ class JobHosts:
         return None
 
     def make_plan(
-        self, placement: Sequence[plan.Placed], free_ports: Mapping[str, Sequence[int]]
+        self,
+        placement: Sequence[plan.Placed],
+        free_ports: Mapping[str, Sequence[int]],
+        running: Mapping[str, str] | None = None,
     ) -> plan.Plan:
         """Return the plan for a placement, see :func:`distrun.plan.make`."""
         used = {placed.host.name for placed in placement}
@@ -201,7 +204,7 @@ class JobHosts:
         for host in used:
             address = self.reaches[host].address(hellos[host], len(hellos), own)
             facts[host] = self._facts(host, hellos[host], address)
-        return plan.make(self.spec, placement, facts, free_ports)
+        return plan.make(self.spec, placement, facts, free_ports, running)
 
     def _facts(self, host: str, hello: protocol.Hello, address: str | None) -> plan.HostFacts:
         environ = hello.environ if self.has_own_logs(host) else dict(os.environ)

@@ -48,6 +48,8 @@ class Round:
         """It is to be used once the round has finished."""
         self.checks: tuple[Check, ...] | None = None
         self.is_finished = False
+        self._running: dict[str, str] = {}
+        """The GPUs of tasks that go on."""
         self._place_tasks(hosts.placement)
         self._ports_needed: dict[str, int] = {}
         """By host, how many tasks need a port there that is chosen for them."""
@@ -203,7 +205,7 @@ class Round:
             self.hosts.held_ports[host] = list(range(1, self.hosts.needs[host].free + 1))
         try:
             ports = {host: self._free_ports(host) for host in self.hosts.held_ports}
-            return self.hosts.make_plan(self._placement, ports)
+            return self.hosts.make_plan(self._placement, ports, self._running)
         except InvalidSpecError:
             if not missing:
                 raise
@@ -316,6 +318,11 @@ class NextRound(Round):
         self._unheld = set()
         self._spec, self.request, self._rooms = hosts.spec, request, rooms
         self._present = {task.name: task for task in present.tasks}
+        self._running = {
+            task.name: task.env[plan.GPUS]
+            for task in present.tasks
+            if plan.GPUS in task.env and not self.starts(task)
+        }
         self._renewed = {name for name in renewed if name in request.tasks}
         self.may_pass = False
         """Whether there may be a plan later with the same hosts."""
