@@ -220,8 +220,7 @@ def test_no_command_waits_for_a_pipe_or_fails_of_a_folder(distrun: Distrun) -> N
     (folder / "events.jsonl").unlink()
     (folder / "events.jsonl").mkdir()
     other = distrun.detached("exit 0", workers=1, name="other")
-    shown = distrun.checked("ps", "-a", timeout=SECONDS)
-    assert other in shown.stdout
+    assert other in distrun.checked("ps", "-a", timeout=SECONDS).stdout
     assert distrun("status", folder.name, timeout=SECONDS).returncode == 0
     waited = distrun.told(69, "wait", folder.name, timeout=SECONDS)
     assert "is not a regular file: the result of the job is unknown" in waited

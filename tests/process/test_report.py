@@ -111,8 +111,7 @@ def test_the_page_goes_where_it_is_asked_to(distrun: Distrun, report: Callable[.
     assert distrun.launch("echo hello", workers=3).returncode == 0
     (folder,) = (distrun.home / "jobs").iterdir()
     assert distrun("report").returncode == 0
-    plain = (distrun.cwd / f"distrun-{folder.name}.html").read_text()
-    assert plain.startswith("<!DOCTYPE html>")
+    assert (distrun.cwd / f"distrun-{folder.name}.html").read_text().startswith("<!DOCTYPE html>")
     odd = distrun.cwd / "a 'b'\n\"c\".html"
     odd.write_text("before")
     assert distrun("report", "-o", odd, "-t", "worker:1").returncode == 0

@@ -204,6 +204,5 @@ def test_members_that_never_met_are_told_by_their_sockets(distrun: Distrun) -> N
     for name, (code, _) in CONTACTS.items():  # together: each takes six seconds
         distrun.detached(f"exec {python(distrun, code, f'{name}.py')}", name=name)
     for name, (_, said) in CONTACTS.items():
-        done = distrun.checked("wait", name)
-        assert said in done.stderr, name
+        assert said in distrun.checked("wait", name).stderr, name
         assert len(distrun.status(name)["warnings"]) == bool(said), name

@@ -122,8 +122,7 @@ def test_a_running_job_that_scancel_ends_is_not_queued_again(
     job_id = submit(slurm_spec("sleep 60", slurm={"requeue": True}))
     number = wait_for(distrun, job_id, "running")["slurm"]["job"]
     slurm.run("scancel", number)
-    waited = distrun("wait", job_id)
-    assert waited.returncode in (69, 143)
+    assert distrun("wait", job_id).returncode in (69, 143)
     kinds = [event["event"] for event in recorded_events(distrun, job_id)]
     assert kinds.count("JobQueued") == 1
     slurm.wait_for_state(number, "CANCELLED")

@@ -235,6 +235,15 @@ def test_a_task_that_moves_gets_none_of_the_gpus_in_use(world: Launch) -> None:
     job.succeed()
 
 
+def test_a_host_has_no_room_where_all_its_gpus_are_in_use(world: Launch) -> None:
+    hosts = [{"name": name, "slots": 2, "gpus": 1} for name in ("h1", "h2")]
+    job = world(hosts, cluster={"worker": {"count": 2, "gpus": 1}}, restart={"min_workers": 1})
+    job.kill_agent("h2")
+    job.until(lambda: len(job.hosts_of("worker:0")) == 2, 9)
+    job.expect(hosts={"h1": "in use"}, tasks={"worker:0": "h1"})
+    job.succeed()
+
+
 def test_clocks_that_are_an_hour_off_change_nothing(world: Launch) -> None:
     job = world(3, spares=1, restart={"on": [130]}, is_launched=False)
     job.set_clock("h1", -3600)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -205,6 +206,18 @@ class JobHosts:
             address = self.reaches[host].address(hellos[host], len(hellos), own)
             facts[host] = self._facts(host, hellos[host], address)
         return plan.make(self.spec, placement, facts, free_ports, running)
+
+    def lacking_gpus(self, placement: Sequence[plan.Placed]) -> list[str]:
+        """Return the hosts that have fewer GPUs than their tasks ask for."""
+        asked = Counter[str]()
+        for placed in placement:
+            asked[placed.host.name] += placed.role.gpus or 0
+        return [host for host, count in (+asked).items() if count > self._count_gpus(host)]
+
+    def _count_gpus(self, host: str) -> int:
+        chosen = self.specs[host].gpus
+        facts = self._facts(host, self.hellos.get(host, _UNKNOWN_HOST), None)
+        return len(facts.gpus if chosen is None else chosen)
 
     def _facts(self, host: str, hello: protocol.Hello, address: str | None) -> plan.HostFacts:
         environ = hello.environ if self.has_own_logs(host) else dict(os.environ)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from distrun import plan
@@ -382,7 +382,6 @@ class NextRound(Round):
     def _place(self, rooms: Mapping[str, int]) -> tuple[plan.Placed, ...]:
         """Return the placement, without the hosts to avoid if that is possible."""
         former = {each.name: each for each in self.hosts.placement}
-        moving = self.request.tasks
         of_spec = {each.name: each.address for each in plan.place(self._spec)}
         present = [
             replace(
@@ -393,11 +392,23 @@ class NextRound(Round):
         ]
         if self.request.avoid:
             others = {name: room for name, room in rooms.items() if name not in self.request.avoid}
-            placed = plan.place_again(self._spec, present, moving, others)
-            if placed is not None:
+            placed = self._place_by_gpus(present, others)
+            if placed:
                 self.avoided = self.request.avoid
                 return placed
-        return plan.place_again(self._spec, present, moving, rooms) or ()
+        return self._place_by_gpus(present, rooms)
+
+    def _place_by_gpus(
+        self, present: Sequence[plan.Placed], rooms: Mapping[str, int]
+    ) -> tuple[plan.Placed, ...]:
+        """Return the placement; a host has no room for a task that asks for more GPUs than left."""
+        left = dict(rooms)
+        while placed := plan.place_again(self._spec, present, self.request.tasks, left):
+            lacking = [each for each in self.hosts.lacking_gpus(placed) if left.get(each, 0) > 0]
+            if not lacking:
+                return placed
+            left.update((host, left[host] - 1) for host in lacking)
+        return ()
 
     def _is_moved(self, placed: plan.Placed) -> bool:
         present = self._present.get(placed.name)

@@ -37,8 +37,7 @@ print(seen.count(signal.SIGCHLD), seen.count(signal.SIGTERM))
 
 
 def test_a_signal_behind_very_many_others_is_not_lost() -> None:
-    done = captured([sys.executable, "-c", BURST], check=True)
-    assert done.stdout.split() == ["2000", "1"]
+    assert captured([sys.executable, "-c", BURST], check=True).stdout.split() == ["2000", "1"]
 
 
 PR_SET_DUMPABLE = 4  # linux/prctl.h
