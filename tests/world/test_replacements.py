@@ -206,12 +206,13 @@ def test_what_starts_after_others_learns_where_they_are(failed: list[str], world
     own = {"command": ["own"], "ready": "off"}
     reader, proxy = {**own, "after": ["hub"]}, {**own, "after": ["worker"]}
     workers = {"count": 2, "after": ["reader"], "ready": "off"}
-    cluster = {"worker": workers, "reader": reader, "hub": own, "proxy": proxy, "beside": own}
-    job = world([{"name": f"h{n}", "slots": 1 + n // 6} for n in range(1, 7)], cluster=cluster)
-    host = job.running["hub:0"]
+    hub = {**own, "count": 2}  # on h4
+    cluster = {"worker": workers, "reader": reader, "hub": hub, "proxy": proxy, "beside": own}
+    hosts = [{"name": f"h{n}", "slots": slots} for n, slots in enumerate((1, 1, 1, 2, 1, 3), 1)]
+    job = world(hosts, cluster=cluster, placement="pack")
     for each in failed:  # its own restart is planned already
         job.exit(each, 3)
-    job.kill_agent(host)
+    job.kill_agent("h4")
     job.until(lambda: job.running.get("proxy:0") and job.running.get("hub:0") == "h6", 9)
     attempts = {name: len(job.hosts_of(name)) for name in job.running}
     assert attempts == {**dict.fromkeys(job.running, 2), "beside:0": 1}

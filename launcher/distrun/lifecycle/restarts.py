@@ -137,13 +137,19 @@ def _members(state: JobState, failed: TaskState, scope: Scope) -> list[TaskState
         return [failed]
     tasks, after = state.tasks.values(), _roles_after(state, failed)
     has_group = failed.is_in_group or any(task.is_in_group and task.role in after for task in tasks)
-    return [
-        task
-        for task in tasks
-        if (task.is_in_group and has_group and not state.has_finished(task))
-        or (task.role in after and not task.is_in_group and not task.phase.is_final)
-        or (task.name == failed.name and not task.is_in_group)
-    ]
+
+    def restarts_with(task: TaskState) -> bool:
+        if task.is_in_group:
+            return has_group and not state.has_finished(task)
+        is_lost = task.role is failed.role and state.why_unusable(task) is not None
+        return (
+            is_lost or task.name == failed.name or (task.role in after and not task.phase.is_final)
+        )
+
+    found = {task.name: task.restart for task in tasks if restarts_with(task)}
+    # Of an incident whose place this one takes, all tasks restart.
+    numbers = {*found.values()} - {None}
+    return [task for task in tasks if task.name in found or task.restart in numbers]
 
 
 def _roles_after(state: JobState, failed: TaskState) -> set[Role]:
