@@ -190,6 +190,7 @@ class World:
         if supervisor is not None:
             self.last_state = supervisor._job.state
             supervisor._clients._server.close()
+            supervisor._running.close()
             with contextlib.suppress(OSError):
                 supervisor._job.record._log.close()
         for connection in list(self.clients):
