@@ -425,16 +425,10 @@ class World:
             manifest=self._make_manifest() if sends_files else None,
         )
         created = events.JobCreated(
-            at=NOW,
-            job_id=self._job.job_id,
-            name="job",
-            strategy=spec.strategy,
-            success=spec.success,
-            spec_file="job.yaml",
-            supervisor_pid=1,
-            timeouts=spec.timeouts,
+            at=NOW, job_id=self._job.job_id, name="job", strategy=spec.strategy,
+            success=spec.success, spec_file="job.yaml", supervisor_pid=1, timeouts=spec.timeouts,
             restart=spec.restart,
-        )
+        )  # fmt: skip
         self._supervisor.emit(created)
         self._supervisor._prepare()
 

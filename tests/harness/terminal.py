@@ -39,14 +39,9 @@ class Terminal:
         self.resize(columns, rows)
         environ = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
         self.process = popen(
-            argv,
-            cwd=cwd,
-            env={**environ, "TERM": term},
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
+            argv, cwd=cwd, env={**environ, "TERM": term}, stdin=slave, stdout=slave, stderr=slave,
             start_new_session=True,
-        )
+        )  # fmt: skip
         os.close(slave)
         os.set_blocking(self.master, False)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")

@@ -69,14 +69,10 @@ def test_it_has_nothing_of_a_user_means_the_same_and_can_be_read_elsewhere(
     program = {
         "script": "prints.py",
         "args": ["--password", "args-secret", "--api-key=option-secret"],
-        "env": {
-            "DATA": "postgres://anna:urls-secret@localhost/db",
-            "QUOTED_TOKEN": 'it\'s "quoted" ü',
-            "MY_TOKEN": SECRET,
-        },
-        "pass_env": ["DATA_KEYS"],
-        "workdir": str(place),
-    }
+        "env": {"DATA": "postgres://anna:urls-secret@localhost/db",
+                "QUOTED_TOKEN": 'it\'s "quoted" ü', "MY_TOKEN": SECRET},
+        "pass_env": ["DATA_KEYS"], "workdir": str(place),
+    }  # fmt: skip
     restart = {"max": 1, "backoff": "50ms"}
     ssh = {"options": {"ProxyJump": "lena@bastion.lab:22"}}
     spec = distrun.write_spec("", 1, "anna-mnist", program=program, restart=restart, ssh=ssh)

@@ -44,10 +44,9 @@ def start(hostile: Start) -> Start:
             "strategy": "multi_worker_mirrored",
             "roles": (RoleSpec(role=Role.WORKER, count=workers),),
             "hosts": tuple(hosts),
-            "restart": restart,
-            "log_max_size": log_max_size,
+            "restart": restart, "log_max_size": log_max_size,
             "timeouts": dataclasses.replace(Timeouts(), **{"start": 100.0, "link": 20.0, **about}),
-        }
+        }  # fmt: skip
         world = hostile(tamper, changes=changes)
         world.settle()
         return world

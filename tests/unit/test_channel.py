@@ -74,15 +74,11 @@ def test_messages_are_whole(messages: list[tuple[protocol.Message, int]], cuts: 
 @pytest.mark.parametrize(
     "noise",
     [
-        b"Welcome to Linux!\n",
-        struct.pack(">I", MAX_FRAME + 1),
-        frame(b"no json"),
-        frame(b'{"type":"Nothing"}'),
-        frame(b'{"type":[]}'),
-        frame(b"[" * 100_000),
+        b"Welcome to Linux!\n", struct.pack(">I", MAX_FRAME + 1), frame(b"no json"),
+        frame(b'{"type":"Nothing"}'), frame(b'{"type":[]}'), frame(b"[" * 100_000),
     ],
     ids=lambda noise: repr(noise[:30]),
-)
+)  # fmt: skip
 def test_noise_is_an_error_of_the_wire(pair: Pair, noise: bytes) -> None:
     pair.raw.sendall(noise)
     with pytest.raises(ProtocolError):

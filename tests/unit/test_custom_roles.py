@@ -73,12 +73,11 @@ def test_torchrun_gives_each_group_a_master_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("{rank}", "<rank>"),
-        ("a{port}b{address:x:0}", "a<port>b<address:x:0>"),
+        ("{rank}", "<rank>"), ("a{port}b{address:x:0}", "a<port>b<address:x:0>"),
         ("{{rank}} {{{role}}}", "{rank} {{role}}"),
         ("{rank }{ranks}{}{{}}{Rank}", "{rank }{ranks}{}{{}}{Rank}"),
     ],
-)
+)  # fmt: skip
 def test_only_placeholders_are_replaced(text: str, expected: str) -> None:
     assert fill(text, "<{}>".format) == expected
     assert [f"<{name}>" for name in names(text)] == re.findall(r"<.*?>", expected)

@@ -55,17 +55,13 @@ def world(hostile: Callable[..., World]) -> Iterator[World]:
 @pytest.mark.parametrize(
     "change",
     [
-        {"seq": float("inf")},
-        {"at": "yesterday"},
-        {"code": 0, "signal": 9},
+        {"seq": float("inf")}, {"at": "yesterday"}, {"code": 0, "signal": 9},
         {"oom": {"code": "job_succeeded"}},
-        {"oom": {"code": "oom_kill_logged", "commands": ["rm -rf ~"]}},
-        {"task": "worker:0"},
-        {"task": "evaluator:0\nworker:0"},
-        {"type": "Hello"},
+        {"oom": {"code": "oom_kill_logged", "commands": ["rm -rf ~"]}}, {"task": "worker:0"},
+        {"task": "evaluator:0\nworker:0"}, {"type": "Hello"},
     ],
     ids=lambda change: json.dumps(change)[:50],
-)
+)  # fmt: skip
 def test_an_odd_message_is_a_fault_of_its_host(world: World, change: dict[str, Any]) -> None:
     assert not world.receive(EVIL, {**EXIT, "at": 1.7e9, **change})
     faults = world.of(events.HostFault)

@@ -79,12 +79,10 @@ def hosts_of(made: Plan) -> list[str]:
 @pytest.mark.parametrize(
     ("slots", "placement", "expected"),
     [
-        ((None, None), Placement.SPREAD, "abab"),
-        ((None, None), Placement.PACK, "aabb"),
-        ((3, 1), Placement.SPREAD, "abaa"),
-        ((3, 1), Placement.PACK, "aaab"),
+        ((None, None), Placement.SPREAD, "abab"), ((None, None), Placement.PACK, "aabb"),
+        ((3, 1), Placement.SPREAD, "abaa"), ((3, 1), Placement.PACK, "aaab"),
     ],
-)
+)  # fmt: skip
 def test_spread_goes_round_and_pack_fills_up(
     slots: tuple[int | None, ...], placement: Placement, expected: str
 ) -> None:
@@ -192,14 +190,10 @@ VARIABLES: dict[str, tuple[Spec, HostFacts, list[str]]] = {
     "inherited threads": (spec_of(TWO), inherited(**{OMP: "7"}), [f"{OMP} {INTRAOP}=2"] * 2),
     # What the spec sets wins: the role over the program over the host.
     "env": (
-        spec_of(
-            role("worker", env={"B": "role", OMP: "5", "TF_CONFIG": "{}"}),
-            program=replace(SCRIPT, env={"A": "program", "B": "program", "no_proxy": "mine"}),
-            hosts=(HostSpec(env={"A": "host", "C": "host", "PYTHONUNBUFFERED": ""}),),
-        ),
-        FACTS,
-        [f"A=program B=role C=host PYTHONUNBUFFERED= {OMP}=5 no_proxy=mine TF_CONFIG={{}}"],
-    ),
+        spec_of(role("worker", env={"B": "role", OMP: "5", "TF_CONFIG": "{}"}),
+                program=replace(SCRIPT, env={"A": "program", "B": "program", "no_proxy": "mine"}),
+                hosts=(HostSpec(env={"A": "host", "C": "host", "PYTHONUNBUFFERED": ""}),)),
+        FACTS, [f"A=program B=role C=host PYTHONUNBUFFERED= {OMP}=5 no_proxy=mine TF_CONFIG={{}}"]),
     "keras 3": (by(keras=3), FACTS, [f"{LEGACY}=0"] * 2),
     "keras in env": (by(keras=2, env={LEGACY: "True"}), FACTS, [f"{LEGACY}=True"] * 2),
     "parameter_server fails fast": (CLUSTER, FACTS, ["GRPC_FAIL_FAST=use_caller"] * 5),

@@ -13,17 +13,14 @@ from harness.specs import load_text, refusal
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        ("gpu1", ["gpu1"]),
-        ("user@gpu1.example.com", ["user@gpu1.example.com"]),
+        ("gpu1", ["gpu1"]), ("user@gpu1.example.com", ["user@gpu1.example.com"]),
         ("fe80::1%eth0", ["fe80::1%eth0"]),
         ("g[01-03,07,9-10]", ["g01", "g02", "g03", "g07", "g9", "g10"]),
-        ("g[08-10]", ["g08", "g09", "g10"]),
-        ("g[098-101]", ["g098", "g099", "g100", "g101"]),
+        ("g[08-10]", ["g08", "g09", "g10"]), ("g[098-101]", ["g098", "g099", "g100", "g101"]),
         ("r[1-2]-n[1, 3]", ["r1-n1", "r1-n3", "r2-n1", "r2-n3"]),
-        ("u@g[1-2].x", ["u@g1.x", "u@g2.x"]),
-        ("[1-2]", ["1", "2"]),
+        ("u@g[1-2].x", ["u@g1.x", "u@g2.x"]), ("[1-2]", ["1", "2"]),
     ],
-)
+)  # fmt: skip
 def test_a_set_of_hosts(text: str, names: list[str]) -> None:
     found = host_set(text)
 
@@ -79,22 +76,16 @@ def test_a_wrong_hostfile_is_told_with_its_place(folder: Path, hostfile: str, to
 @pytest.mark.parametrize(
     ("program", "base"),
     [
-        ("{script: sub/train.py}", "sub"),
-        ("{script: ../train.py}", ".."),
-        ("{script: sub/train.py, sync: off}", None),
-        ("{script: sub/train.py, sync: [data]}", "."),
-        ("{script: sub/train.py, sync: [../train.py]}", ".."),
-        ("{module: sub.train}", "."),
-        ("{module: sub.train, workdir: sub}", "sub"),
-        ("{command: [./run.sh]}", "."),
-        ("{command: [./run.sh], workdir: sub}", "."),
-        ("{command: [sh, run.sh]}", "."),
+        ("{script: sub/train.py}", "sub"), ("{script: ../train.py}", ".."),
+        ("{script: sub/train.py, sync: off}", None), ("{script: sub/train.py, sync: [data]}", "."),
+        ("{script: sub/train.py, sync: [../train.py]}", ".."), ("{module: sub.train}", "."),
+        ("{module: sub.train, workdir: sub}", "sub"), ("{command: [./run.sh]}", "."),
+        ("{command: [./run.sh], workdir: sub}", "."), ("{command: [sh, run.sh]}", "."),
         ("{command: [cat], args: [data]}", "."),
         ("{command: [cat], workdir: sub, args: [data]}", None),
-        ("{command: [sh, -c, ls data; echo]}", None),
-        ("{command: [ls, ., .., '', /bin/sh]}", None),
+        ("{command: [sh, -c, ls data; echo]}", None), ("{command: [ls, ., .., '', /bin/sh]}", None),
     ],
-)
+)  # fmt: skip
 def test_what_other_hosts_are_sent(tmp_path: Path, program: str, base: str | None) -> None:
     here = tmp_path / "here"
     (here / "sub").mkdir(parents=True)

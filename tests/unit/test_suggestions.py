@@ -313,15 +313,10 @@ HOSTS = "hosts: [h1, h2]\nrestart: {max: 3}\n"
         ("['--model_dir=my, ck/']", HOSTS, "['my, ck/']", {"shared": "['my, ck/']"}),
         ("[--ckpt-dir=/tmp/ck]", HOSTS, "[/tmp/ck]", {"args": "[--ckpt-dir=/mnt/ck]"}),
         ("[--ckpt-dir=/mnt/ck]", HOSTS, "", {}),
-        (
-            "[trainer.ckpt_dir=/root/ck, ckpt_dir, ck]",
-            HOSTS,
-            "[/root/ck]",
-            {"shared": "[/root/ck]"},
-        ),
+        ("[trainer.ckpt_dir=/root/ck, ckpt_dir, ck]", HOSTS, "[/root/ck]",
+         {"shared": "[/root/ck]"}),
         (IN_COMMAND, HOSTS, "write program.shared: [ck]", {"shared": "[ck]"}),
-        ("[--model_dir, 'gs://b/ck']", HOSTS, "", {}),
-        ("[--model_dir, ck]", "", "", {}),
+        ("[--model_dir, 'gs://b/ck']", HOSTS, "", {}), ("[--model_dir, ck]", "", "", {}),
         ("[--model_dir, ck]", "hosts: [h1, h2]\n", "", {}),
         ("[--checkpoint-every, 10, --checkpoint-dir]", HOSTS, "", {}),
         ("[--ckpt=./out]", HOSTS, "[./out]", {"shared": "[out]"}),
@@ -335,7 +330,7 @@ HOSTS = "hosts: [h1, h2]\nrestart: {max: 3}\n"
         ("[a]", "kubernetes: {image: i}\n", "add 'hosts", {"sync": "off\nhosts: kubernetes"}),
         ("[a]", "kubernetes: {image: i}\nhosts: [localhost]\n", "", {}),
     ],
-)
+)  # fmt: skip
 def test_each_suggestion_about_arguments_works(
     folder: Path, args: str, more: str, suggested: str, better: dict[str, str]
 ) -> None:

@@ -34,25 +34,21 @@ def converted(text: str) -> tuple[Json, str]:
 
 def test_each_field_has_its_place() -> None:
     worker = replicas(
-        2,
-        "ExitCode",
+        2, "ExitCode",
         args=["--steps", "$(STEPS)", "$$(HOME)", "{rank}", "$(hostname)"],
         env=[
-            {"name": "STEPS", "value": "100"},
-            {"name": "KEY", "value": "of an earlier item"},
+            {"name": "STEPS", "value": "100"}, {"name": "KEY", "value": "of an earlier item"},
             {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
             {"name": "URL", "value": "https://$(KEY)@host"},
             {"name": "LAST", "value": "step-$(STEPS)"},
         ],
         workingDir="/code",
         resources={"limits": {"cpu": 4, "memory": "8Gi", "nvidia.com/gpu": 1}},
-        volumeMounts=[{"name": "data", "mountPath": "/data"}],
-        ports=[{"containerPort": 2222}],
-    )
+        volumeMounts=[{"name": "data", "mountPath": "/data"}], ports=[{"containerPort": 2222}],
+    )  # fmt: skip
     worker["template"]["spec"] |= {
-        "volumes": [{"name": "data", "emptyDir": {}}],
-        "nodeSelector": {"pool": "gpu"},
-    }
+        "volumes": [{"name": "data", "emptyDir": {}}], "nodeSelector": {"pool": "gpu"},
+    }  # fmt: skip
     policy = {
         "backoffLimit": 4,
         "activeDeadlineSeconds": 3600,

@@ -583,15 +583,13 @@ BY_TORCH = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.
     [
         (BY_SHELL.format("python own.py") + "done\n", "python own.py", True),
         (BY_SHELL.format("python own.py"), "kill -9 $!", False),
-        (BY_SHELL.format("timeout -s 9 9 python own.py"), "", False),
-        (BY_TORCH, "", True),
+        (BY_SHELL.format("timeout -s 9 9 python own.py"), "", False), (BY_TORCH, "", True),
         ("reader has ended, exitcode -9\n", "reader.join()", True),
         ("reader has ended, exitcode -9\n", "reader.kill(); reader.join()", False),
         ("reader has ended, exitcode -9: restarting it\n", "reader.join()", False),
-        ("reader has ended, exitcode -9\n", "", False),
-        (f"{BY_TORCH}step 9\n", "", False),
+        ("reader has ended, exitcode -9\n", "", False), (f"{BY_TORCH}step 9\n", "", False),
     ],
-)
+)  # fmt: skip
 def test_a_process_that_was_killed_is_told_by_words(log: str, script: str, is_told: bool) -> None:
     said = found("mwm worker", "worker:0 gone 0", script=script, worker0=log)
     told = "worker:0 exited 0 although SIGKILL killed one of its processes"

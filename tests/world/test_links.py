@@ -14,12 +14,10 @@ NONE = {"max": 0}
 @pytest.mark.parametrize(
     ("lose", "find"),
     [
-        (World.cut, World.mend),
-        (World.drop_links, None),
-        (World.freeze, World.thaw),
+        (World.cut, World.mend), (World.drop_links, None), (World.freeze, World.thaw),
         (World.stall_links, None),
     ],
-)
+)  # fmt: skip
 def test_a_short_cut_loses_no_line_and_doubles_none(lose: Any, find: Any, world: Launch) -> None:
     job = world(2, timeouts={"link": "24s"})
     job.delay("h2", 0.2)

@@ -154,17 +154,14 @@ def shown(data: bytes, size: int, *, colour: bool = False) -> list[str]:
         ("keras_3_verbose_1", ["10/10 ━"] * 3 + ["Epoch 1/3", "15/15 ━"]),
         ("tqdm_plain", ["100%|██████████| 25/25 "]),
         ("tqdm_epochs", [f"Epoch {number}/3: 100%|██████████| 25/25 " for number in (1, 2, 3)]),
-        ("tqdm_endless", ["25it ["]),
-        ("tqdm_narrow", ["train: 100%|█| 25/25 "]),
+        ("tqdm_endless", ["25it ["]), ("tqdm_narrow", ["train: 100%|█| 25/25 "]),
         ("tqdm_nested", [*["100%|██████████| 10/10 "] * 3, "epochs: 100%|██████████| 3/3 "]),
         ("tqdm_nested_colour", [*["100%|██████████| 10/10 "] * 3, "epochs: 100%|██████████| 3/3 "]),
         ("tqdm_nested_gone", ["epochs: 100%|██████████| 3/3 "]),
-        (
-            "tqdm_text",
-            ["hello 0", "a line above the bar 4", "hello 8", "a line above the bar 12", "hello 16"],
-        ),
+        ("tqdm_text",
+         ["hello 0", "a line above the bar 4", "hello 8", "a line above the bar 12", "hello 16"]),
     ],
-)
+)  # fmt: skip
 def test_one_finished_line_for_each_bar(name: str, expected: list[str], size: int) -> None:
     data = (PRINTED / f"{name}.txt").read_bytes()
     lines = shown(data, size)
