@@ -43,8 +43,9 @@ def test_why_a_program_cannot_be_executed_is_said(any_host: Host, tmp_path: Path
     assert f"working folder '{gone}'" in refusal(any_host, "true", workdir=gone)
     assert "128 KiB" in refusal(any_host, "true", env={"TF_CONFIG": "x" * (128 * 1024)})
     assert "null byte" in refusal(any_host, "true", "a\0b")
-    plain.write_text("#!/opt/no/python\n")  # what is missing is its interpreter
-    assert "/opt/no/python" in refusal(any_host, "./plain", workdir=str(tmp_path))
+    for written, told in (("/opt/no/python -u\n", "/opt/no/python"), ("/bin/sh\r\n", r"/bin/sh\r")):
+        plain.write_bytes(f"#!{written}".encode())  # what is missing is its interpreter
+        assert refusal(any_host, "./plain", workdir=str(tmp_path)).endswith(f": {told}")
     (tmp_path / "closed").mkdir(mode=0o000)
     env = {"PATH": f"{tmp_path}/closed:{tmp_path}"}
     assert "there is no program 'no-such' in PATH" in refusal(any_host, "no-such", env=env)

@@ -222,10 +222,14 @@ def _program_cause(number: int, name: str, workdir: str) -> Cause:
 
 
 def _interpreter(script: str) -> str:
-    """The interpreter that a script's first line names; empty if it names none."""
+    """The interpreter that a script's first line names; empty if it names none.
+
+    A carriage return, with which lines end on Windows, is a part of it, as for Linux.
+    """
     try:
         with open(open_regular(script, os.O_RDONLY), "rb") as file:
             line = file.readline(256)
     except OSError:
         return ""
-    return os.fsdecode(line[2:].strip()) if line.startswith(b"#!") else ""
+    words = line[2:].rstrip(b"\n").replace(b"\t", b" ").strip(b" ")
+    return os.fsdecode(words.partition(b" ")[0]) if line.startswith(b"#!") else ""
