@@ -220,6 +220,9 @@ def test_errors(distrun: Distrun, tmp_path: Path) -> None:
     with pytest.raises(package.InvalidSpecError) as invalid:
         package.load(distrun.write_spec("true"), overrides=["ports.range=1-1", "x=1"])
     assert len(getattr(invalid.value, "problems")) == 2  # noqa: B009
+    (endless := list[object]()).append(endless)
+    with pytest.raises(package.InvalidSpecError, match="nested too deeply"):
+        package.load({"cluster": {"worker": 1}, "program": {"command": endless}})
     absent = package.load(distrun.write_spec("true"), overrides=["program.command=[/no/such]"])
     with pytest.raises(package.HostError, match="there is no program '/no/such'") as failed:
         package.launch(absent)
