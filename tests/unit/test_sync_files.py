@@ -13,6 +13,7 @@ from distrun.errors import InvalidSpecError
 from distrun.frozen import replace
 from distrun.lint.check import check_program
 from distrun.spec.model import HostSpec, Spec, Sync
+from distrun.spec.resources import bundled_jobs
 from distrun.sync import file_selection
 from distrun.sync.file_selection import FileSelection, select_files
 from distrun.sync.manifest import Manifest
@@ -156,6 +157,9 @@ def test_listed_paths_are_sent_with_the_script_and_nothing_else(tmp_path: Path) 
     # Without a list, it is sent whatever the rules say of it.
     made = select_files(of_script(tmp_path / "job")).manifest()
     assert names(made) == {b".gitignore", b"train.py"}
+    main = bundled_jobs()["mnist"]
+    made = select_files(of_script(main.parent, target=str(main), sync=Sync.PATHS)).manifest()
+    assert names(made) >= {b"main.py", b"mnist_job/loop.py"}, "a bundled job is sent whole"
 
 
 def test_a_file_that_is_gone_is_no_error_and_one_that_cannot_be_read_is(tmp_path: Path) -> None:
