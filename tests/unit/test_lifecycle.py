@@ -279,18 +279,20 @@ def test_events_after_the_end_change_nothing() -> None:
 def test_over_resumes_costs_and_changes_add_up_and_nothing_is_forgotten() -> None:
     job = play(["mwm worker:2 | rooms worker:1@h2", "link-lost h2", "lost h2", "timer restart:1",
                 "worker:0 gone -15", "plan worker:0@h1 worker:1@h3"])  # fmt: skip
+    steps = {"task": "worker:0", "step": 1, "former_step": 3, "repeated_steps": 2}
+    for is_restart in (False, True):
+        job(events.TrainingContinued, seconds=4.0 + is_restart, is_restart=is_restart, **steps)
     created = {name: value for name, value in vars(job.history[0]).items() if name != "at"}
     queued = {name: created[name] for name in ("job_id", "name", "strategy", "spec_file")}
     job(events.JobQueued, batch_id="7", **queued)
     for change in ("restart.max=1", "restart.max=2"):
         job(events.JobResumed, **{**created, "changes": (change,), "down": 5.0})
         job.planned("worker:0")
-        steps = {"step": 1, "former_step": 3, "repeated_steps": 2}
-        job(events.TrainingContinued, task="worker:0", seconds=6.0, **steps)
+        job(events.TrainingContinued, seconds=6.0, **steps)
     state = job.state
     assert (state.down, state.repeated_steps, len(state.changes)) == (10.0, 4, 2)
     assert state.task_names == ["worker:0", "worker:1"]
-    assert (len(state.replacements), state.budget(JOB).total) == (1, 1)
+    assert ([each.seconds for each in state.replacements], state.budget(JOB).total) == ([4.0], 1)
     assert (state.batch_id, state.queued_at is None) == ("7", False)
 
 
