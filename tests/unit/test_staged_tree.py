@@ -160,6 +160,7 @@ def tree(top: Path) -> dict[str, tuple[int, bytes | str]]:
 def test_a_copy_is_what_was_sent_and_the_second_needs_nothing_sent(host: Host, job: Path) -> None:
     manifest = manifest_of(job)
     setuid = tuple(replace(each, mode=each.mode | 0o6000) for each in manifest.files)
+    descriptors = os.listdir("/proc/self/fd")
     host.expect(replace(manifest, files=setuid))
     host.continue_transfer(at_most=1_000_000)
     assert not host.copy.exists()  # nobody sees half of it
@@ -168,6 +169,7 @@ def test_a_copy_is_what_was_sent_and_the_second_needs_nothing_sent(host: Host, j
     once = len({file.digest for file in manifest.files})
     assert host.sender.files == once - 1  # the same contents come once, nothing not at all
     host.receiver.close()
+    assert len(os.listdir("/proc/self/fd")) <= len(descriptors)
     host.dir.remove()
 
     host.transfer(manifest)
