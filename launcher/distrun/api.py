@@ -322,6 +322,7 @@ class Job:
         rows = []
         for task, attempt, at, values in found:
             row: dict[str, Any] = {"task": task, "attempt": attempt, "at": at}
+            # A metric of such a name does not replace what the row is about.
             rows.append(row | {name.lower(): each for name, each in values.items()} | row)
         try:
             import pandas as pd  # type: ignore[import-untyped, import-not-found, unused-ignore]

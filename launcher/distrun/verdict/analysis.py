@@ -403,14 +403,15 @@ class _Analysis:
         said = "" if log.message is None else f"{log.message.type} {log.text}"
         if not found.is_echo or (_OF_TRAINING.search(said or found.cause.text) and not is_alone):
             return found
+        own = replace(found, is_echo=False, peers=())
         if said:
-            kind, cause = Kind.EXCEPTION if is_alone else found.kind, exception_cause(task, log)
-        elif LOGGED.match(found.evidence[-1].text):
+            kind = Kind.EXCEPTION if is_alone else found.kind
+            return replace(own, kind=kind, cause=exception_cause(task, log))
+        if not found.evidence or LOGGED.match(found.evidence[-1].text):
             return found
-        else:
-            kind, cause = Kind.EXIT, Cause(Code.EXITED_BY_ITSELF, task=task.name, status=task.code)
-        evidence = (*found.evidence, *(() if said else (exit_evidence(task),)))
-        return replace(found, kind=kind, cause=cause, evidence=evidence, is_echo=False, peers=())
+        cause = Cause(Code.EXITED_BY_ITSELF, task=task.name, status=task.code)
+        evidence = (*found.evidence, exit_evidence(task))
+        return replace(own, kind=Kind.EXIT, cause=cause, evidence=evidence)
 
     def _of_task(
         self, root: TaskFailure, echoes: tuple[str, ...] = (), alike: tuple[str, ...] = ()

@@ -422,6 +422,9 @@ _NO = (
 _OF_MODEL = r"(?!.*(?:[Cc]heckpoint|ckpt|[Ww]eights))"
 """Files that a program does not find may be others than those of its data."""
 
+_NOT_A_GENERATOR = r"^(?!.*\bnext\((?:.* for .*)?$)"
+"""Code without `next(x for x in ...)`, which only looks for something and finds nothing."""
+
 _TRAINING = (
     Rule(Kind.DATA_RAN_OUT, Code.DATA_MISSING,
          any_of=(
@@ -438,7 +441,7 @@ _TRAINING = (
     Rule(Kind.DATA_RAN_OUT, Code.DATA_EXHAUSTED,
          types=("errors_impl.OutOfRangeError", "StopIteration"),
          any_of=("End of sequence", "ran out of data"),
-         source=r"^(?!.*\bnext\((?:.* for .*)?$)",
+         source=_NOT_A_GENERATOR,
          tensorflows=("OUT_OF_RANGE", "OutOfRangeError")),
     Rule(Kind.NOT_FINITE, Code.VALUES_NOT_FINITE,
          any_of=(
