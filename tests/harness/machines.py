@@ -113,12 +113,12 @@ class Task(Process):
         """Its exit code after SIGTERM; None: it dies of the signal."""
         self.dies_after = 0.0
         """Seconds from SIGKILL to its end, for example to free its memory."""
-        self._is_stopping = self._is_dying = False
+        self._is_stopping = self.is_dying = False
 
     def send(self, number: int) -> None:
         world = self.machine.world
-        if number == signal.SIGKILL and not self._is_dying:
-            self._is_dying = True
+        if number == signal.SIGKILL and not self.is_dying:
+            self.is_dying = True
             world.call_at(world.now + self.dies_after, lambda: self.end(number))
         elif number == signal.SIGTERM and self.stops_after is not None and not self._is_stopping:
             self._is_stopping = True
@@ -240,7 +240,7 @@ class Machine:
 
     def __init__(self, world: Machines, name: str, home: Path) -> None:
         self.world, self.name, self.home = world, name, home
-        self.is_cut = self.is_frozen = self.is_off = False
+        self.is_cut = self.is_frozen = self.was_frozen = self.is_off = False
         self.disk_fault = 0
         self.exec_fault = ""
         """At what the execution of programs fails, and its errno; empty: it does not."""

@@ -298,7 +298,7 @@ class World:
 
     def freeze(self, host: str) -> None:
         """Suspend a machine: it executes nothing, and its clock goes on."""
-        self.hosts[host].is_frozen = True
+        self.hosts[host].is_frozen = self.hosts[host].was_frozen = True
 
     def thaw(self, host: str) -> None:
         self.hosts[host].is_frozen = False
@@ -475,7 +475,14 @@ class World:
     # What must hold -----------------------------------------------------------------------
 
     def _check_attempts(self) -> None:
-        alive = [each for each in self.attempts if each.lives and not each.machine.is_frozen]
+        # A suspended machine ends its tasks when it continues: until then, and while the kernel ends
+        # them, they execute nothing.
+        alive = [
+            each
+            for each in self.attempts
+            if each.lives and not each.machine.is_frozen
+            if not (each.is_dying and each.machine.was_frozen)
+        ]
         names = [each.name for each in alive]
         twice = [each for each in alive if names.count(each.name) > 1]
         where = [f"{each.name} attempt {each.attempt} on {each.machine.name}" for each in twice]
