@@ -475,8 +475,8 @@ class World:
     # What must hold -----------------------------------------------------------------------
 
     def _check_attempts(self) -> None:
-        # A suspended machine ends its tasks when it continues: until then, and while the kernel ends
-        # them, they execute nothing.
+        # A suspended machine ends its tasks when it continues: until then, and while they die,
+        # they execute nothing.
         alive = [
             each
             for each in self.attempts
