@@ -43,6 +43,9 @@ register_profiles()
 # What is started is to find what it finds in most shells, wherever the tests are run.
 for _name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "VIRTUAL_ENV", "CONDA_PREFIX"):
     os.environ.pop(_name, None)
+# What is started once for many tests has this checkout's launcher, too.
+_paths = (str(ROOT / "launcher"), os.environ.get("PYTHONPATH"))
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _paths))
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as below a shell's `&`
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # as below nohup
@@ -66,7 +69,6 @@ def distrun_home(_homes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             monkeypatch.delenv(name)
     home = Path(tempfile.mkdtemp(dir=_homes, prefix=""))
     monkeypatch.setenv("DISTRUN_HOME", str(home))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT / "launcher"), prepend=os.pathsep)
     return home
 
 
