@@ -18,7 +18,9 @@ def test_a_job_is_followed_from_the_login_node_to_its_end(
     submit: Submit, slurm: Cluster, slurm_spec: WriteSlurmSpec, distrun: Distrun
 ) -> None:
     gate = distrun.cwd / "gate"
-    job_id = submit(slurm_spec(until(gate), name="my job"))
+    steps = [f"step {n} loss {n}" for n in (1, 2)]
+    command = f"printf '%s\\n' '{steps[0]}' '{steps[1]}'; {until(gate)}"
+    job_id = submit(slurm_spec(command, name="my job"))
     assert slurm.run("squeue", "-h", "-o", "%j") == "my job"
     job = wait_for(distrun, job_id, "running")
     assert job["slurm"]["state"] == "RUNNING"
@@ -31,12 +33,14 @@ def test_a_job_is_followed_from_the_login_node_to_its_end(
         for command in (("logs", "-f"), ("attach",))
     )
     assert "it is not a Python program" in distrun("stacks", job_id).stdout  # by srun, on its node
+    wait_until(lambda: distrun.status(job_id)["tasks"][1]["progress"].get("STEP") == 2, SOON)
     distrun.told(124, "wait", job_id, "--timeout", "500ms")
     gate.touch()
     distrun.checked("wait", job_id)
+    shown = [f"{n} | {line}" for n in (0, 1) for line in (f"on h{n + 1}", *steps)]
     for each in (followed, attached):
         out, _ = each.communicate(timeout=SOON)
-        assert sorted(out.splitlines()) == ["worker:0 | on h1", "worker:1 | on h2"]
+        assert sorted(out.splitlines()) == [f"worker:{line}" for line in shown]
         assert each.returncode == 0
     kinds = [event["event"] for event in recorded_events(distrun, job_id)]
     assert kinds[:2] == ["JobQueued", "JobCreated"]

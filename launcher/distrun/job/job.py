@@ -38,6 +38,7 @@ from distrun.words.causes import cause_text
 from distrun.words.progress import TimeLeft, number
 
 if TYPE_CHECKING:
+    from distrun.agent.protocol import Progress
     from distrun.job.history import Sample
     from distrun.job.queued_job import QueuedJob
     from distrun.job.timing import AttemptTiming, Span
@@ -346,13 +347,29 @@ class Job:
         return next(filter(None, found), {})
 
     @cached_property
+    def _present(self) -> Mapping[str, Progress]:
+        """What its tasks have reported last, if its supervisor is near."""
+        return control.progress(self.folder) if self.is_running else {}
+
+    @cached_property
     def _reports(self) -> dict[str, tuple[Mapping[str, str], float | None]]:
         """What each task has reported last, and when it did; None: an earlier attempt."""
-        now = control.progress(self.folder) if self.is_running else {}
+        now = self._present
         return {
-            name: (now[name].values, now[name].at) if name in now else (task.reported, None)
+            name: (now[name].values, now[name].at) if name in now else self._sampled_report(task)
             for name, task in self.state.tasks.items()
         }
+
+    def _sampled_report(self, task: TaskState) -> tuple[Mapping[str, str], float | None]:
+        """What a task had reported when it was sampled last, if its supervisor cannot be asked."""
+        found: Sample | None = None
+        for sample in history.last(self.folder, task.name, _SAMPLES) if self.is_running else ():
+            is_of_attempt = sample.attempt == task.attempt and sample.progress
+            if is_of_attempt and (found is None or sample.progress != found.progress):
+                found = sample  # later ones that are equal are no sign of life
+        if found is not None:
+            return {key: f"{value:.12g}" for key, value in found.progress.items()}, found.at
+        return task.reported, None
 
     @property
     def progress_at(self) -> float | None:
@@ -387,9 +404,10 @@ class Job:
     def _behind(self) -> tuple[str, float, float] | None:
         """The task that is behind, its step, and that of the others."""
         found: dict[str, list[tuple[float, str]]] = {}
-        for name, (values, at) in self._reports.items():
+        for name, report in self._present.items():  # others are of different times
+            values = report.values
             step, epoch = number(values.get("STEP", "")), number(values.get("EPOCH", "0"))
-            if at is not None and step is not None and epoch is not None:
+            if step is not None and epoch is not None:
                 same = f"{name.partition(':')[0]} {epoch} {number(values.get('STEPS', ''))}"
                 found.setdefault(same, []).append((step, name))
         for steps in found.values():
