@@ -39,7 +39,7 @@ LOGS = {
     "ECHO": ECHO, "OWN": OWN, "OWN_CAUGHT": OWN + CAUGHT, "OWN_IGNORED": OWN + IGNORED,
     "HANDLED": HANDLED, "ASKED": raised("RuntimeError: asked to end"),
     "CAUGHT_ASKED": "epoch 1\n" + CAUGHT + raised("RuntimeError: asked to end"), "DUMP": DUMP,
-    "CAUGHT_ABORTED": CAUGHT + ABORTED, "OWN_RPC": OWN + FAILED_RPC,
+    "CAUGHT_ABORTED": CAUGHT + ABORTED, "OWN_RPC": OWN + FAILED_RPC, "RPC": "F" + FAILED_RPC[1:],
     "THREAD": "Exception in thread Thread-1:\n" + OWN,
     "REPLACED": ("Process ForkPoolWorker-9:\n" + OWN) * 9,
     "OVER": OWN
@@ -76,6 +76,11 @@ lost h2
 ? worker0=ECHO -> host_lost worker:1 worker:0
 = failed 69 distrun
 = mentions worker:1 was lost with h2: silent
+
+# an error of connections, and a signal, without peers
+mwm worker
+worker:0 gone -6
+? worker0=RPC -> crash worker:0
 
 # what Slurm ends is not blamed on a task
 mwm worker:2 | worker:1@h2

@@ -229,16 +229,14 @@ def test_a_name_that_was_replaced_gets_its_successor(said: str, successor: str) 
         ("if chief:\n    model.evaluate(data)\n", "2 calls evaluate"),
         ("if rank == 0:\n    x = 1\nelse:\n    s.reduce(x)\n", "4 calls reduce"),
         ("if task_id:\n    m.save('a')\nelse:\n    m.save('b')\n", ""),
-        ("if epochs > 3:\n    m.save('a')\n", ""),
-        ("if chief:\n    print('saved')\n", ""),
-        ("if chief:\n  (", ""),
+        ("if epochs > 3:\n    m.save('a')\n", ""), ("if chief:\n    print('saved')\n", ""),
+        ("if chief:\n  (", ""), ("if chief:\n    print(future.result())\n", ""),
         ("me = int(environ['DISTRUN_RANK'])\nif me == 0:\n    s.gather(x)\n", "3 calls gather"),
         ("def f():\n    s.reduce(x)\nif chief:\n    f()\n", "4 calls f"),
         ("def f():\n    if not chief: return\n    m.save(p)\n", "3 calls save"),
         ("if chief:\n    print(train_loss.result(), future.result())\n", "2 calls result"),
         ("c = [k.ModelCheckpoint(p)] if chief else []\nif chief: m.save(q)\n", "2 calls save"),
         ("c = []\nif chief: c.append(ModelCheckpoint(p))\n", "2 calls ModelCheckpoint"),
-        ("if chief:\n    print(future.result())\n", ""),
         ("for x in y:\n    if rank: continue\n    strategy.run(f)\n", "3 calls run"),
         ("chief and m.save(p)\nm.save(q) if step > 3 else None", "1 calls save"),
         ("if random.random() < 0.5:\n    strategy.run(f)\n", "2 calls run"),
@@ -246,7 +244,7 @@ def test_a_name_that_was_replaced_gets_its_successor(said: str, successor: str) 
         ("n = len(cluster['worker'])\nif n > 1:\n    m.fit(d)\n", ""),
         ("if batch_index % 100 == 0 or num_workers > 1:\n    m.save(p)\n", ""),
     ],
-)
+)  # fmt: skip
 def test_a_call_of_one_task_alone_is_found(text: str, found: str) -> None:
     assert [*map(str, find_lone_calls(text))][:1] == [found][: bool(found)]
 
@@ -277,30 +275,12 @@ def test_a_remedy_is_not_cut() -> None:
     assert "to DATA or OFF" in cause_text(alone(log).cause)
 
 
-HINT = "See the help\nfull_key: model\n\nGood luck"
-OWN_LOG = "2026-01-02 03:04:05.678901: E tensorflow/core/x.cc:1] ERROR: no cache"
-
-
-@pytest.mark.parametrize(
-    ("before", "error", "after"),
-    [
-        ("config error: no key 'lr'", "error: bad config", HINT),
-        ("Error executing job with overrides: []", "Error locating target 'Net', set env", HINT),
-        ("Error in call to target 'src.Net':", "TypeError(\"got an unexpected 'x'\")", HINT),
-        ("", "ERROR: shard 3 has no rows", f"{OWN_LOG}\nclosing the shards"),
-        ("", './t.sh: 6: Syntax error: end of file unexpected (expecting "fi")', "leaving"),
-        ("", "t.sh: line 4: DATA_DIR: unbound variable", "leaving"),
-        ("", "no data", "ERROR conda.cli.main_run:execute(124): `conda run python` failed."),
-        ("", "no data", "\nreal\t0m1.2s\nsys\t0m0.1s\nmake: *** [Makefile:2: t] Error 1"),
-        ("", "no data", "Command exited with non-zero status 3\n\tMaximum: 0\n🏃 View run x: u"),
-        ("", "docker: permission denied", "See 'docker run --help'."),
-        ("", "thread 'main' panicked at src/main.rs:3:5:", "index out of bounds\nnote: run with"),
-        ("", 'Exception in thread "main" java.lang.Error: x', "\tat a.b(C.java:1)\nbye"),
-        ("", "make: *** No rule to make target 't'.  Stop.", ""),
-    ],
-)
-def test_the_evidence_is_the_error_not_what_follows(before: str, error: str, after: str) -> None:
-    assert alone(f"{before}\n{error}\n{after}\n", 4).evidence[0].text == error
+@pytest.mark.parametrize(("log", "code", "signal", "kind", "said"), [*cases("evidence")])
+def test_the_evidence_is_the_error_not_what_follows(
+    log: str, code: int | None, signal: int | None, kind: Kind, said: str
+) -> None:
+    verdict = alone(log, code, signal)
+    assert (verdict.kind, verdict.evidence[0].text) == (kind, said)
 
 
 MERGE = "[Op:MergeV2Checkpoints]"

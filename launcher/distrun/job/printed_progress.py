@@ -72,7 +72,7 @@ _EPOCH_WORD = _compile(
 _OTHER_WORK = _compile(
     r"[\W\d]*(?:running )?(?:(?:down|up|pre)?load|dl\b|fetch|eval|valid|val\b|test|sanity|predict"
     r"|infer|generat|sampling|map\b|filter|token|prepro|prepar|extract|shuffl|sav|writ|copy|unpack"
-    r"|verif|cach|calibrat|warm|resolv|convert|encod)",
+    r"|verif|cach|calibrat|warm|resolv|convert|encod|class\s+images)",  # the last one is YOLO's
     flags=re.ASCII | re.IGNORECASE,
 )
 """How the description of a bar begins that shows no training."""

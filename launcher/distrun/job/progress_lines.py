@@ -37,7 +37,7 @@ _RATES = {"LR", "LEARNING_RATE"}
 """A table of learning rates has epochs and steps, too."""
 _STEP = re.compile(
     r"(?<![a-z/])(?<!per[_ ])(?:global[_ ])?"
-    r"(?:step|iters?|(?<![a-z] )it(?=\s{1,3}\d)|iteration|batch|round|updates?)(?:s(?=:))?"
+    r"(?:step|iters?|(?<![a-z] )it(?=\s{1,3}\d)|iteration|batch|round|updates?|up\.)(?:s(?=:))?"
     rf"{_BETWEEN}(?P<count>{_WHOLE})(?:\.0{{1,9}})?(?!\.?\d){_TOTAL}",
     _FLAGS,
 )
@@ -89,7 +89,7 @@ _AT_STEP = re.compile(
 _METRIC = re.compile(
     r"(?<![\w@])(?:(?:mean|avg|average|running|total)[ _])?"
     r"(?P<name>(?:(?:train|training|val|valid|validation|test|eval|[dg])[ _])?[\w-]{0,24}?"
-    r"(?:loss|acc|accuracy|auc|mae|mse|rmse|ppl|perplexity|f1|lr|learning_rate"
+    r"(?:loss|acc|accuracy|auc|mae|mse|rmse|ppl|perplexity|f1(?!\d)|lr|learning_rate"
     r"|cost|elbo|reward|score|_error|_return)"
     r"(?:@\d|_(?!scale)[a-z]{1,12}\b| (?!scale)[a-z]{1,12}(?=\s?[:=]))?)"
     r"(?: on (?:[a-z]{1,12} ){1,3}(?=is\b))?"
@@ -99,12 +99,12 @@ _METRIC = re.compile(
 )
 _RATE = r"(?:it|step|batch|example|sample|image|img)\w{0,3}/s\w{0,5}(?: per \w{1,8})?"
 _BARE = re.compile(
-    r"(?P<logger>.{0,80}(?:[\]:|-]\s{1,4}|INFO:\w{1,20}:)|time (?:taken )?for |end of )?"
+    r"(?P<logger>.{0,80}(?:[\]:|-]\s{1,4}|INFO:\w{1,20}:)|time (?:taken )?for |(?:start|end) of )?"
     r"[\[(|\s]{0,3}(?:global[_ ]|training )?"
     r"(?:epoch|step|iter|iteration|batch)[\s:=#\[(]{0,8}\d{1,15}"
-    r"(?P<total>\s?(?:/|\bof\b)\s?\d{1,15})?[\])]{0,2}"
+    r"(?P<total>\s?(?:/|\bof\b)\s?\d{1,15})?[\])]{0,2}:?"
     r"(?P<rest>[\s,|\[(]{0,4}(?:step|iter|batch)[\s:=#]{0,4}\d{1,15}(?:/\d{1,15})?[\])]?"
-    r"| done \(global step: \d{1,15}\)"
+    r"| done \(global step: \d{1,15}\)|, skipped=\d{1,9}, lr=.{1,200}"  # the last: DeepSpeed's
     r"|[\s,(]{0,3}(?:(?:(?:per-step )?time(?: taken)?|took|in|is)[\s:=]{1,3}|\()"
     r"[\d.:]{1,12}\s?\w{0,7}\)?"
     rf"|(?:[\s,:|]{{1,4}}(?:{_RATE}[:=\s]{{1,9}}[\d.]{{1,12}}|[\d.]{{1,12}}\s?{_RATE}"

@@ -47,7 +47,9 @@ _UNREACHED = re.compile(
     r"(?i)connect(?:ion)? (?:refused|failed|timed out)|unreachable|unavailable"
     r"|(?:failed|not|unable to) connect"
 )
-_OF_TRAINING = re.compile(r"errors_impl|/job:|NCCL|[Cc]ollective|[Cc]oordination")
+_OF_TRAINING = re.compile(
+    r"errors_impl|/job:|NCCL|gloo|[Hh]orovod|Barrier|[Cc]ollective|[Cc]oordination"
+)
 """What is in an error of TensorFlow's own connections between tasks."""
 _WAITING = re.compile(r"Waiting for \d+/(\d+) tasks to connect")
 _JOB_KINDS = {
@@ -409,6 +411,10 @@ class _Analysis:
             return replace(own, kind=kind, cause=exception_cause(task, log))
         if not found.evidence or LOGGED.match(found.evidence[-1].text):
             return found
+        if task.signal is not None:
+            shown = (*(log.evidence(each) for each in log.aborts), *found.evidence)
+            crash = exit_cause(task)._replace(code=Code.CRASHED, task=task.name, text=shown[0].text)
+            return replace(own, kind=Kind.CRASH, cause=crash, evidence=shown[:1])
         cause = Cause(Code.EXITED_BY_ITSELF, task=task.name, status=task.code)
         evidence = (*found.evidence, exit_evidence(task))
         return replace(own, kind=Kind.EXIT, cause=cause, evidence=evidence)

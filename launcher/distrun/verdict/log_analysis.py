@@ -46,6 +46,7 @@ _ABORTS = re.compile(
     r"Check failed|terminate called|libc\+\+abi: terminating|pure virtual method"
     r"|what\(\):|Assertion `|\bCUDA_ERROR_(?:ILLEGAL|LAUNCH_FAILED|MISALIGNED)"
     r"|^(?:malloc|free|realloc|malloc_consolidate|munmap_chunk)\(\): "  # glibc's
+    r"|^OMP: Error #\d+: "
     r"|^(?:double free or corruption|corrupted (?:size|double-linked)|\*\*\* .{5,300} \*\*\*)"
 )
 ERROR = re.compile(
@@ -53,6 +54,7 @@ ERROR = re.compile(
     r"|: (?:fatal )?error: |^Error (?:in|executing|locating|while|instantiating) "
     r"|^thread '.{1,80}' panicked at |^panic: |^Exception in thread \".{1,80}\" \S"
     r"|Could not override '|^In '\S+': Could not find '|MissingMandatoryValue: "  # Hydra's
+    r"|^Cannot find primary config|^\w{1,20}: Error response from daemon: "  # Docker's
     r"|: (?:line )?\d+: (?:[Ss]yntax error\b|\S{1,99}: (?:unbound variable|param.{0,20} not set)$)"
     r"|\bcommand not found$|: not found$|\| (?:ERROR|CRITICAL) +\||\b(?:ERROR|CRITICAL)\b[ :\]-]"
 )
@@ -100,6 +102,8 @@ _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]{0,999}(?:\x07|\x
 _TENSORFLOW = "tensorflow."
 _MESSAGE_ENDS = ("[[", "[Op:")
 _LAST_LINES = 20
+_RULE = re.compile(r"[-=]{20,}$")
+"""A line above and below a message, as Open MPI prints it."""
 _LOGGED_ERROR = re.compile(r"\b(?:WARNING|ERROR|CRITICAL)\b")
 _MODULES = "Extension modules: "
 """Begins what Python prints last after a crash: all that was imported."""
@@ -540,6 +544,10 @@ class LogAnalysis:
         for index in range(last or 0, max(-1, (last or 0) - _LAST_LINES), -1):
             if ERROR.search(self.lines[index]) and not LOGGED.match(self.lines[index]):
                 return index
+        if last and _RULE.match(self.lines[last]):
+            return 1 + max(
+                (at for at in range(last - 1) if _RULE.match(self.lines[at])), default=-1
+            )
         return last
 
     def evidence(self, index: int, mark: str = "") -> Evidence:

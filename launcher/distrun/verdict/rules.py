@@ -177,6 +177,28 @@ _NAMESPACES = "google|azure|nvidia|ruamel|zope|backports|jaraco"
 """Packages that several distributions share: one of them may be missing."""
 
 _SETUP = (
+    Rule(Kind.PERMISSION, Code.LOGIN_MISSING,
+         any_of=(
+             "api_key not configured", "No API key configured", "gated repo", "default credentials",
+             "Unable to locate credentials", "401 Client Error", "HTTP response code 401",
+             "HTTP Error 401", "Anonymous caller", "does not have storage.", "kaggle.json",
+         )),
+    Rule(Kind.NETWORK, Code.SERVER_FAILED,
+         types=(
+             "urllib.error.URLError", "urllib.error.HTTPError", "requests.exceptions.HTTPError",
+             "http.client.RemoteDisconnected", "NonMatchingChecksumError", "OfflineModeIsEnabled",
+         ),
+         any_of=(
+             "Max retries exceeded with url", "URL fetch failure on ", "CERTIFICATE_VERIFY_FAILED",
+             "couldn't connect to 'http", "Couldn't reach ", "Couldn't resolve host name",
+         )),
+    Rule(Kind.EXCEPTION, Code.GPU_UNUSABLE,
+         any_of=(
+             "DNN library is not found", "libdevice not found", "NVIDIA driver on your system is",
+             "CUDA driver version is insufficient", "no kernel image is available",
+             "uncorrectable ECC error", "Duplicate GPU detected", "Found no NVIDIA driver",
+         ),
+         line_patterns=(r"Failed to initialize NVML: .*",)),
     Rule(Kind.COLLECTIVES_LATE, Code.COLLECTIVES_LATE,
          any_of=(
              "Collective ops must be configured at program startup",
@@ -234,7 +256,6 @@ _SETUP = (
              "_ARRAY_API not found", "numpy.dtype size changed",
              "numpy.core.multiarray failed to import", "_multiarray_umath failed to import",
              "module compiled against A", "Descriptors cannot ", "incompatible Protobuf Gencode",
-             "DNN library is not found",
          ),
          patterns=(r"\bversion `\w+_[\d.]+' not found\b",)),
     Rule(Kind.IMPORT_ERROR, Code.NAME_NOT_IN_MODULE,
@@ -276,6 +297,14 @@ _SETUP = (
              r".*Run 'conda init' before 'conda .*",
              r".*\b(?:conda|mamba|micromamba|module|pyenv|workon)(?:: command)? not found$",
          )),
+    Rule(Kind.SCRIPT_NOT_FOUND, Code.SCRIPT_UNREADABLE,
+         line_patterns=(
+             r".*\\r['\u2019]",  # bash, env
+             r"(?:\S+: \d+: )?: not found$",  # dash
+             r"\S+: \d+: (?:source|\[\[|declare|typeset|let|shopt|pushd|mapfile): not found$",
+             r"\S+: \d+: (?:Bad substitution|\w+: Illegal option -o pipefail)$",
+             r"\S+: \d+: Syntax error: (?:\"[(&]\" unexpected|Bad for loop|redirection unex)",
+         )),
     Rule(Kind.SCRIPT_NOT_FOUND, Code.SCRIPT_NOT_FOUND,
          line_patterns=(r"\S+: can't open file '.*", r"\S+: can't find '__main__' module.*")),
     Rule(Kind.ARGUMENTS, Code.ARGUMENTS_REFUSED,
@@ -284,6 +313,8 @@ _SETUP = (
          ),
          all_of=("sage: ",),
          exit_codes=(2,)),
+    Rule(Kind.ARGUMENTS, Code.ARGUMENTS_REFUSED,
+         line_patterns=(r"\s*[Uu](?:sage|SAGE):.*",), exit_codes=(1, 2, 64)),
     Rule(Kind.ARGUMENTS, Code.ARGUMENTS_REFUSED,
          line_patterns=(
              r".*: error: unrecognized arguments.*",
@@ -331,6 +362,15 @@ _RESOURCES = (
              r"No space left on device: '/(?:psm_|wnsm_|dev/shm/|sem\.)",
              r"\b(?:torch_\d|dev/shm/).{0,200}No space left on device",
          )),
+    Rule(Kind.EXCEPTION, Code.FILES_UNREACHED,
+         any_of=(
+             "[Errno 5]", "[Errno 30]", "[Errno 116]", "Stale file handle",
+             "Read-only file system", "; Input/output error",
+         ),
+         patterns=(r"\[Errno 107\] [\w ]+: '/",),
+         line_patterns=(r".*: (?:Stale file handle|Read-only file system|Input/output error)$",)),
+    Rule(Kind.EXCEPTION, Code.ALREADY_EXISTS,
+         types=("FileExistsError",), all_of=("[Errno 17]",)),
     Rule(Kind.DISK_FULL, Code.DISK_EXHAUSTED,
          any_of=(
              "[Errno 28]", "No space left on device", "[Errno 122]", "isk quota exceeded",
@@ -372,7 +412,7 @@ _RESOURCES = (
          ),
          patterns=(_NOT_ALLOCATED,),
          line_patterns=(
-             r"slurmstepd: error: Detected \d+ oom[-_]kill event.*",
+             r"slurmstepd: error: .*(?:\boom[-_]kill event|xceeded (?:job |step )?memory limit).*",
              r".*\binsufficient shared memory\b.*", r"memory allocation of \d+ bytes failed",
              r"tcmalloc: large alloc \d+ bytes == \(nil\).*", r".*\bMmapAligned\(\) failed.*",
              r"(?:jemalloc|libgomp): .*\balloc.*", r"Unable to allocate \d+ \(new failed\).*",
@@ -410,7 +450,10 @@ _RESOURCES = (
     Rule(Kind.PERMISSION, Code.PERMISSION_REFUSED,
          types=("PermissionError", "errors_impl.PermissionDeniedError"),
          any_of=("Permission denied", "Operation not permitted"),
-         line_patterns=(r"\S+: (?:line )?\d+: .*: Permission denied$",),  # a shell
+         line_patterns=(
+             r"\S+: (?:line )?\d+: .*: Permission denied$",  # a shell
+             r"docker: permission denied.*",
+         ),
          exit_codes=(126,)),
 )
 """What ran out or was refused: memory, disk, limits, ports, permission."""
@@ -475,7 +518,8 @@ _MISMATCH = (
 
 _COLLECTIVE_TIMEOUT = Rule(
     Kind.UNRESPONSIVE, Code.COLLECTIVE_TIMED_OUT,
-    any_of=("Collective has timed out ",),
+    any_of=("Collective has timed out ", "Watchdog caught collective operation timeout"),
+    line_patterns=(r".*\bWatchdog caught collective operation timeout\b.*",),
     is_echo=True,
 )
 
@@ -484,7 +528,7 @@ _COLLECTIVE_ECHO = Rule(
     any_of=(
         "Collective ops is aborted by", "Error reported from /job:",
         "stopped sending heartbeats", "The tasks have crashed",
-        "tensorflow.CoordinationService", "CoordinationServiceError",
+        "tensorflow.CoordinationService", "CoordinationServiceError", "Barrier timed out. ",
     ),
     tensorflows=(
         "Coordination service", "coordination service", "Barrier failed", "Barrier timed out",
@@ -505,8 +549,9 @@ _CONNECTION_ECHO = Rule(
         "Socket closed", "Connection reset by peer", "Connection refused",
         "failed to connect to all addresses", "Broken pipe", "Stream removed",
         "Transport closed", "keepalive watchdog timeout", "remote process exited",
-        "NCCL error",
+        "Connection closed by peer", "Horovod has been shut down",
     ),
+    patterns=(r"\bNCCL error\b(?!.{0,200}(?:invalid usage|unhandled cuda error))",),
     tensorflows=("GOAWAY", "UnavailableError", "AbortedError", "CancelledError"),
     is_echo=True,
 )

@@ -72,6 +72,8 @@ _SIGINT = 2
 _UNSURE = (Code.PORT_NOT_BOUND, Code.PROCESSES_EXHAUSTED)
 """What an exception says without the reason, which a library may have printed before."""
 _MAY_BE_CAUGHT = (Code.EXCEPTION_RAISED, Code.MODULE_NOT_IMPORTED, Code.LIBRARY_NOT_LOADED)
+_SHOWS_MORE = re.compile(r"\b([A-Z_]{6,40}=1) for a complete stack trace")
+"""A variable with which Hydra shows the whole error."""
 _LAST_LINES = 25
 _LAST_LINES_OF_CRASH = 60
 _LONGEST_QUOTE = 600
@@ -276,6 +278,8 @@ def _by_rules(
 
 def _by_rule(task: TaskState, log: LogAnalysis, rule: Rule, index: int, mark: str) -> TaskFailure:
     text = _shorten(log.quote(index, mark))
+    if text.endswith(":"):
+        text = " ".join([text, *filter(None, map(str.strip, log.lines[index + 1 : index + 3]))])
     if log.message is not None and log.message.index == index:
         short = _shorten(str(log.message))
         text = short if mark.rpartition(".")[2] in short else text
@@ -344,8 +348,10 @@ def _killed(task: TaskState, number: int, log: LogAnalysis) -> TaskFailure:
     by_shell = task.signal is None
     status = task.code if by_shell else None
     how = Cause(Code.EXITED_AS_SIGNALLED, status=status, signal=number) if by_shell else None
+    said = log.find_last(OF_SIGNAL) if by_shell else None
     cause = Cause(Code.KILLED_FROM_OUTSIDE, task=task.name, signal=number, status=status)
-    return TaskFailure(Kind.KILLED, cause, (exit_evidence(task, how),))
+    lines = () if said is None else (log.evidence(said[0]),)
+    return TaskFailure(Kind.KILLED, cause, (*lines, exit_evidence(task, how)))
 
 
 def _preempted(task: TaskState, log: LogAnalysis) -> TaskFailure:
@@ -383,4 +389,6 @@ def _exit(task: TaskState, log: LogAnalysis) -> TaskFailure:
     at = log.error_line()
     printed = () if at is None else (log.evidence(at),)
     evidence = (*printed, exit_evidence(task))
+    shown = log.find_last(_SHOWS_MORE)
+    cause = cause if shown is None else cause._replace(name=shown[1][1])
     return TaskFailure(kinds.get(task.code or 0, Kind.EXIT), cause, evidence)

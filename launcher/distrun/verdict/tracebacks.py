@@ -49,9 +49,12 @@ _WRAPPERS = re.compile(
     r"|The above exception was raised while "
 )
 """Lines of which the next one that is not empty says more."""
-_COUNTED = re.compile(r"\d+ validation errors? for \S+$")
-"""Pydantic's: the first field and what is wrong with it follow."""
-_MOST_ADDED = 3
+_LED = re.compile(
+    r"\d+ validation errors? for \S+$"  # Pydantic's
+    r"|while (?:scanning|parsing) |NCCL error in: |Error when deserializing class "
+)
+"""What is wrong follows in the next lines."""
+_MOST_ADDED = 4
 """How many lines a message has at most, of which the first one does not say what is wrong."""
 _OF_OTHERS = re.compile(r"\(\d+ sub-exceptions?\)$|\bRayTaskError\(")
 """The exceptions of a group, or of a process of Ray, follow."""
@@ -256,7 +259,7 @@ def unwrap(lines: Sequence[str], first: int, stop: int) -> Message:
         shown = _ESCAPE.sub("", text.strip(_QUOTES)).split("\\n")
         inner = unwrap(shown, 0, len(shown)).text
         text = repr(inner) if kind == "KeyError" else inner
-    if text.endswith(":") or _COUNTED.match(text):
+    if text.endswith(":") or _LED.match(text):
         rest = (lines[each].strip() for each in range(last + 1, stop))
         text = " ".join([text.rstrip(":") + ":", *filter(None, rest)][:_MOST_ADDED])
     end = (each for each in range(last + 1, stop) if ARGUMENTS.match(lines[each]))

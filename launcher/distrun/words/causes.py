@@ -103,6 +103,23 @@ _FAULTS = {
 """What to do about a crash, by its signal."""
 _FATAL_OF_PYTHON = re.compile(r"^F.{0,60}\.py:\d+\] ")
 """Begins what absl's logging.fatal prints."""
+_BY_TEXT = {
+    r"'(?:ascii|latin-1|iso8859\S*|charmap|gbk)' codec can't": "its locale is not UTF-8: set "
+    "PYTHONUTF8=1 under `env` of `program`",
+    r"\$DISPLAY\b|cannot connect to X server": "a task has no screen: set MPLBACKEND=Agg under "
+    "`env` of `program`, and save figures instead of showing them",
+    r"not found in checkpoint|checkpoint from a legacy|loading state_dict for|weights only load": (
+        "the checkpoint is of another model, optimizer or version than what reads it: name another "
+        "folder, or remove it to begin anew"
+    ),
+    r"Unrecognized keyword arguments: \['batch_shape'": "Keras 3 has saved this file, and Keras 2 "
+    "reads it: leave out `program.keras: 2`, or save it with Keras 2",
+    r"device-side assert triggered": "a label or an index is out of range, most often: see the "
+    "`Assertion` above its traceback; CUDA_LAUNCH_BLOCKING=1 under `env` shows where",
+    r"message larger than max": "gRPC sends at most 2 GB at once: let each worker make or read its "
+    "data by itself, and shard large variables",
+}
+"""What to do about an exception, by what it says."""
 _NUMBERED_TYPE = re.compile(r"\b(type|data_type) (\d+)")
 _COLLECTIVES = dict(
     enumerate(("reduce", "broadcast", "gather", "permute", "all-to-all", "reduce-scatter"))
@@ -948,6 +965,12 @@ TEXTS: dict[Code, Words] = {
     Code.MAIN_NOT_GUARDED: "{subject}starts processes that run the whole script again{quote}",
     Code.INPUT_EMPTY: "{subject}asked for input, but a task's standard input is empty{quote}",
     Code.LIBRARY_NOT_LOADED: "{subject}could not load a library{quote}",
+    Code.GPU_UNUSABLE: "{subject}could not use its GPU{quote}",
+    Code.SERVER_FAILED: "{subject}did not get what it needs from a server{quote}",
+    Code.LOGIN_MISSING: "{subject}has no login for a service{quote}",
+    Code.FILES_UNREACHED: "{subject}was refused by a file system{quote}",
+    Code.ALREADY_EXISTS: "{subject}could not create what was there already{quote}",
+    Code.SCRIPT_UNREADABLE: "{subject}ran a script that its shell cannot read{quote}",
     Code.SCRIPT_NOT_FOUND: "{subject}has no program to run{quote}",
     Code.ARGUMENTS_REFUSED: "{subject}did not accept its arguments{quote}",
     Code.PERMISSION_REFUSED: "{subject}was refused permission{quote}",
@@ -1321,6 +1344,34 @@ ADVICE: dict[Code, Words] = {
         else "a package was built for another version of what it needs: `pip check` names such "
         "packages; install versions that fit, such as 'numpy<2' or 'protobuf<3.21', or newer ones"
     ),
+    Code.GPU_UNUSABLE: lambda c: (
+        "give each task a GPU of its own (`gpus` of its role)"
+        if "Duplicate GPU" in c.text
+        else "XLA finds no CUDA toolkit: name the folder that has nvvm/libdevice in it, with "
+        "XLA_FLAGS=--xla_gpu_cuda_data_dir=FOLDER under `env` of `program`"
+        if "libdevice" in c.text
+        else "compare the driver (nvidia-smi) and the GPU with what this build of the framework "
+        "needs; cuDNN is also not found if its version is another, or if other programs leave it "
+        "no GPU memory: TF_CPP_MIN_LOG_LEVEL=0 shows which"
+    ),
+    Code.SERVER_FAILED: """hosts of a cluster often reach no server on the internet, or only with
+        https_proxy under `env` of `program`: download once to a folder that all tasks reach, and
+        name it in the script; or check the address""",
+    Code.LOGIN_MISSING: """log in on each host that runs tasks, or give them the key or token as a
+        variable: `--env WANDB_API_KEY` (HF_TOKEN, AWS_ACCESS_KEY_ID) takes it from this shell,
+        unrecorded""",
+    Code.FILES_UNREACHED: """it is the file system, not the program: see where the task runs whether
+        it is mounted and may be written to (findmnt -T FOLDER), and whether its server answers
+        (dmesg)""",
+    Code.ALREADY_EXISTS: """another task creates it at the same time, or an earlier run has: allow
+        that (`os.makedirs(path, exist_ok=True)`), let one task create it, or put DISTRUN_TASK into
+        the path""",
+    Code.SCRIPT_UNREADABLE: lambda c: (
+        "it has the line ends of Windows: sed -i 's/\\r$//' FILE"
+        if "\\r" in c.text or c.text.endswith(": : not found") or c.text == ": not found"
+        else "it is written for bash, and was run with sh: begin it with #!/bin/bash, and run "
+        "it as ./FILE or `bash FILE`"
+    ),
     Code.SCRIPT_NOT_FOUND: """check `program` in the spec: a script's path is relative to the spec's
         file""",
     Code.ARGUMENTS_REFUSED: lambda c: (
@@ -1383,7 +1434,10 @@ ADVICE: dict[Code, Words] = {
     Code.PROXY_ANSWERED: _NO_PROXY,
     Code.BEHIND_PROXY: _NO_PROXY,
     Code.PEERS_LOST: "check the network between the hosts, and what the other tasks printed last",
-    Code.EXCEPTION_RAISED: "see its traceback: {logs} -t {task}",
+    Code.EXCEPTION_RAISED: lambda c: next(
+        (advice for said, advice in _BY_TEXT.items() if re.search(said, c.text)),
+        "see its traceback: {logs} -t {task}".format_map(_Fields(c)),
+    ),
     Code.CHECKPOINT_NOT_FOUND: """all hosts must see the folder of the checkpoints, also those of
         parameter servers: mount one file system on them, and write the folder's path there in the
         program's arguments and in `program.shared`, so that the hosts are checked for it""",
@@ -1427,7 +1481,10 @@ ADVICE: dict[Code, Words] = {
         )
     ),
     Code.SHELL_FAILED: "check `program` in the spec, and the commands in the script",
-    Code.EXITED_BY_ITSELF: "see what it printed last: {logs} -t {task}",
+    Code.EXITED_BY_ITSELF: lambda c: (
+        _if(c.name, f"set {c.name} (`env` of `program`) to see where; ")
+        + "see what it printed last: {logs} -t {task}".format_map(_Fields(c))
+    ),
     Code.EXITED_AFTER_EXCEPTION: """Python exits 1 at once by an exception that is not caught: the
         program has caught this one, or what runs it (make, xargs) exits with a code of its own: see
         what was printed last: {logs} -t {task}""",

@@ -20,7 +20,7 @@ _LOOKS: dict[Kind, str] = {
         reached""",
     Kind.DISK_FULL: """`No space left on device`, a quota, or the disk of distrun's own folder is
         full""",
-    Kind.PERMISSION: "`PermissionError`, exit 126",
+    Kind.PERMISSION: "`PermissionError`, exit 126, no login for a service",
     Kind.PORT_TAKEN: "`Address already in use`, or an address in `cluster` that is taken",
     Kind.SCRIPT_NOT_FOUND: "the program, script or module does not exist; exit 127",
     Kind.FILE_NOT_SENT: """a file that exists on this machine is missing on a host: .gitignore or
@@ -58,7 +58,8 @@ _LOOKS: dict[Kind, str] = {
         or free ports""",
     Kind.NO_PYTHON: "a host has no Python, a too old one, or not the one that the spec names",
     Kind.NO_TENSORFLOW: "the interpreter of a host has no TensorFlow, and others have it",
-    Kind.NETWORK: "hosts do not reach each other's ports, or an address leads to another machine",
+    Kind.NETWORK: """hosts do not reach each other's ports, or an address leads to another machine;
+        a server does not give a task what it needs, such as a download""",
     Kind.NO_ROOM: "the tasks need more slots or GPUs than the hosts have",
     Kind.SCHEDULER: "Slurm or Kubernetes did not give what the job needs, or took it back",
     Kind.RECORD: "the job's record or plan could not be written",

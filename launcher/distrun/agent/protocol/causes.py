@@ -339,6 +339,12 @@ class Code(StrEnum):
     MAIN_NOT_GUARDED = "main_not_guarded"  # text, name
     INPUT_EMPTY = "input_empty"  # text, name
     LIBRARY_NOT_LOADED = "library_not_loaded"  # text, name
+    GPU_UNUSABLE = "gpu_unusable"  # text, name
+    SERVER_FAILED = "server_failed"  # text, name
+    LOGIN_MISSING = "login_missing"  # text, name
+    FILES_UNREACHED = "files_unreached"  # text, name
+    ALREADY_EXISTS = "already_exists"  # text, name
+    SCRIPT_UNREADABLE = "script_unreadable"  # text, name
     SCRIPT_NOT_FOUND = "script_not_found"  # text, name
     ARGUMENTS_REFUSED = "arguments_refused"  # text, name; path: `distrun run`, if that gave them
     PERMISSION_REFUSED = "permission_refused"  # text, name
@@ -375,7 +381,7 @@ class Code(StrEnum):
     PREEMPTED = "preempted"  # signal or status
     CRASHED = "crashed"  # signal or status; text, name
     SHELL_FAILED = "shell_failed"  # status: 126 or 127
-    EXITED_BY_ITSELF = "exited_by_itself"  # status
+    EXITED_BY_ITSELF = "exited_by_itself"  # status; name: a variable with which it says more
     EXITED_AFTER_EXCEPTION = "exited_after_exception"  # status, text, name
     EXITED_WHILE_NEEDED = "exited_while_needed"  # name: the role, if its tasks may be independent
     SUCCESS_QUALIFIED = "success_qualified"  # within: what speaks against the success
