@@ -11,22 +11,19 @@ from typing import TYPE_CHECKING
 from distrun.frozen import replace
 from distrun.lint.program import Program, read_program, shown_path
 from distrun.lint.rules import PROGRAM_RULES, RULES, check, imported_modules
-from distrun.spec.asked_interpreter import Answer, NoAnswerError, ask, environment, short_version
+from distrun.spec.asked_interpreter import environment, short_version
 from distrun.spec.model import BY_RUN, Sync
 from distrun.spec.problems import Mark, Problem
 from distrun.spec.target import Target, find_target
 from distrun.spec.tensorflow_versions import LEGACY_KERAS, VARIABLES, is_keras_2
-from distrun.spec.value_warnings import check_executables
+from distrun.spec.value_warnings import BUNDLED_NEEDS, ask_interpreter, check_module
 from distrun.sync.unsent_files import unsent_reads
 from distrun.words.formats import install_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from distrun.spec.model import Spec
-
-_BUNDLED_NEEDS = ("numpy", "tensorflow", "tf_keras")
-"""The modules that the bundled jobs need. They import them late: see jobs/mnist/main.py."""
 
 
 def check_program(spec: Spec) -> tuple[Problem, ...]:
@@ -40,7 +37,7 @@ def check_program(spec: Spec) -> tuple[Problem, ...]:
         target = find_target(part)
         if target is None or target in found or _is_elsewhere(spec, target):
             continue
-        judge = _judge_module if target.is_bundled or target.is_installed else _judge
+        judge = check_module if target.is_bundled or target.is_installed else _judge
         found[target] = Mark(shown_path(target.path)).checked(partial(judge, part, target))
     return tuple(problem for problems in found.values() for problem in problems)
 
@@ -59,31 +56,9 @@ def _parts(spec: Spec) -> Iterator[Spec]:
         yield replace(spec, program=spec.program_of(role), roles=(role,))
 
 
-def _judge_module(spec: Spec, target: Target) -> list[Problem]:
-    """Say what is missing for a bundled job, or for a module that is not in the folder."""
-    top = target.module.partition(".")[0]
-    answer, unchecked = _ask(spec, target, _BUNDLED_NEEDS if target.is_bundled else [top])
-    python = target.python or sys.executable
-    lacking = ", ".join(name for name in _BUNDLED_NEEDS if name in answer.missing)
-    if target.is_bundled and lacking:
-        message = f"the bundled job needs {lacking}, which {python} does not have"
-        install = f"run {install_command(python, lacking.replace(',', ''))}"
-        return [Mark("program.script").problem(message, install, is_certain=True)]
-    # A package of that name in the folder comes before an installed one.
-    is_beside = os.path.isfile(os.path.join(target.folder, top, "__init__.py"))
-    if top in answer.missing or (top and is_beside and spec.local_host is not None):
-        where = f"neither in {target.folder}, nor in {python}"
-        message = f"there is no module {target.module!r}: {where}"
-        hint = "correct the name, or write the folder that has it in program.workdir"
-        if target.module.endswith(".py"):
-            hint = f"write {target.module.removesuffix('.py')}"
-        return [Mark("program.module").problem(message, hint, is_certain=True)]
-    return unchecked
-
-
 def _judge(spec: Spec, target: Target) -> list[Problem]:
     program = Program(target)
-    answer, unchecked = _ask(spec, target, imported_modules(program), program.files)
+    answer, unchecked = ask_interpreter(spec, target, imported_modules(program), program.files)
     is_answered = spec.local_host is not None and not unchecked
     certain = program.certain_files if is_answered else ()
     unchecked += [Mark(shown_path(file)).unchecked(why) for file, why in program.unread.items()]
@@ -113,21 +88,6 @@ def _judge(spec: Spec, target: Target) -> list[Problem]:
     return [*found, *unchecked]
 
 
-def _ask(
-    spec: Spec, target: Target, names: Iterable[str], files: Iterable[str] = ()
-) -> tuple[Answer, list[Problem]]:
-    """Ask the program's interpreter, if a task runs on this machine; else nothing is known.
-
-    Also returns the warning that it did not answer, unless another check says why.
-    """
-    try:
-        return ask(spec, target, names, files), []
-    except NoAnswerError as error:
-        why = f"{error}; whether it has the modules that the program imports is not known"
-        is_said = error.is_absent and any(check_executables(spec))
-        return Answer(), [] if is_said else [Mark("program.python").unchecked(why)]
-
-
 def needed_modules(spec: Spec) -> tuple[str, ...]:
     """Return the first names of the modules that the program certainly imports.
 
@@ -135,7 +95,7 @@ def needed_modules(spec: Spec) -> tuple[str, ...]:
     """
     target = find_target(spec)
     if target is not None and target.is_bundled:
-        return _BUNDLED_NEEDS
+        return BUNDLED_NEEDS
     try:
         return tuple(imported_modules(read_program(spec)))
     except Exception:  # noqa: BLE001 - a defect in a check must not keep a job from starting

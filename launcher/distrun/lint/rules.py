@@ -9,17 +9,16 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, TypeAlias
 
-from distrun.lint.module import ROLES, UNKNOWN, Sure, Use, packages
+from distrun.lint.module import ROLES, UNKNOWN, Sure, Use
 from distrun.spec.model import OWN_PORT
 from distrun.spec.problems import Mark, Problem, nearest, quoted
 from distrun.spec.tensorflow_versions import (
     FILE_ENDINGS,
     INDEPENDENT_NAMES,
-    KERAS_2,
-    KERAS_2_WITHOUT_TENSORFLOW,
     OTHER_RESOLVERS,
     STARTING_CALLS,
-    Removed,
+    removed_by_keras_3,
+    shown_key,
 )
 from distrun.strategies import STRATEGIES, Role
 
@@ -37,7 +36,6 @@ _STRATEGY = re.compile(
 COLLECTIVE = "MultiWorkerMirroredStrategy"
 _VARIABLE = "TF_CONFIG"
 _SETS = re.compile(r"os\.(environ(\[\]|\.(pop|update|__setitem__)\(\))|(put|unset)env\(\))")
-_CONNECTS = ".experimental_connect_to_cluster()"
 
 
 def another_strategy(program: Program, spec: Spec) -> Iterator[Problem]:
@@ -127,16 +125,6 @@ def _sets_variable(use: Use) -> bool:
         return "update" not in use.module.words
     is_set = _SETS.fullmatch(use.name) is not None
     return is_set and ast.unparse(use.node).count(_VARIABLE) == 1
-
-
-def early_connection(program: Program, spec: Spec) -> Iterator[Problem]:
-    """Members of a group start their servers with the strategy: one that connects first waits."""
-    row = STRATEGIES[spec.strategy]
-    uses = program.certain if row.tf_config and Role.PS not in row.roles else []
-    use = next((each for each in uses if each.name.endswith(_CONNECTS)), None)
-    if use is not None:
-        message = "each task waits here for servers that only the strategy starts"
-        yield use.mark.problem(message, "remove this line: the strategy connects by itself")
 
 
 def tf_config_line(program: Program) -> tuple[str, bool]:
@@ -325,12 +313,12 @@ def keras_2(program: Program, spec: Spec) -> Iterator[Problem]:
             continue
         name = re.sub(r"^(models\.)?(Model|Sequential)\(\)", "Model()", found[1])
         called = name.removesuffix("()") if name.endswith("()") else ""
-        key, removed = _removed(name, is_alone=use.top == "keras")
+        key, removed = removed_by_keras_3(name, is_alone=use.top == "keras")
         refused = [each for each in use.arguments if removed and each in removed.keywords]
         if removed and (refused or (not removed.keywords and key not in reported)):
             reported.add(key)
             verb = f"take {refused[0]}= in" if refused else "have"
-            shown = _shown(key, "" if use.top == "keras" else "tf.")
+            shown = shown_key(key, "" if use.top == "keras" else "tf.")
             old = _OLD_KERAS[use.top] if removed.is_in_keras_2 else ""
             yield use.mark.problem(f"{_HERE} does not {verb} {shown}", f"{removed.instead}{old}")
         elif called in FILE_ENDINGS and None not in use.arguments:
@@ -338,23 +326,6 @@ def keras_2(program: Program, spec: Spec) -> Iterator[Problem]:
         elif called == "Model().fit" and several and trains_together:
             message = f"Model.fit of {_HERE} fails under {COLLECTIVE} with several workers"
             yield use.mark.problem(message, f"write a training loop{_OLD_KERAS[use.top]}")
-
-
-def _removed(name: str, *, is_alone: bool) -> tuple[str, Removed | None]:
-    """The entry of the table for a name, or for what the name begins with."""
-    table = KERAS_2 | KERAS_2_WITHOUT_TENSORFLOW if is_alone else KERAS_2
-    for key in (*packages(name.removesuffix("()")), name):
-        general = re.sub(r"^(metrics|optimizers|optimizers\.legacy)\.[A-Z]\w*", r"\1.*", key)
-        if key in table or general in table:
-            return key, table.get(key) or table[general]
-    return "", None
-
-
-def _shown(key: str, prefix: str) -> str:
-    owner, is_method, method = key.partition("().")
-    if is_method:
-        return f"{method}() of {'a model' if owner == 'Model' else owner}"
-    return f"{prefix}keras.{key.removesuffix('()')}"
 
 
 def _file_ending(use: Use, called: str) -> Iterator[Problem]:
@@ -385,7 +356,7 @@ Rule: TypeAlias = "Callable[[Program, Spec], Iterator[Problem]]"
 PROGRAM_RULES: tuple[Rule, ...] = (keras_2, missing_module, no_start)
 """Rules that hold for every program, whatever its role."""
 RULES: tuple[Rule, ...] = (
-    *(another_strategy, late_strategy, another_resolver, own_cluster, early_connection),
+    *(another_strategy, late_strategy, another_resolver, own_cluster),
     *(servers, unsaid_independence, own_port, *PROGRAM_RULES),
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 
 from distrun.frozen import Frozen
 
@@ -260,6 +261,25 @@ KERAS_2: dict[str, Removed] = {
 """
 KERAS_2_WITHOUT_TENSORFLOW = {"losses.Reduction": Removed("write the text, e.g. reduction='none'")}
 """What only `tf.keras` still has: it fails where it is imported from `keras`."""
+
+
+def removed_by_keras_3(name: str, *, is_alone: bool) -> tuple[str, Removed | None]:
+    """Return the entry of the table for a dotted name, or for what the name begins with."""
+    table = KERAS_2 | KERAS_2_WITHOUT_TENSORFLOW if is_alone else KERAS_2
+    for key in (*accumulate(name.removesuffix("()").split("."), "{}.{}".format), name):
+        general = re.sub(r"^(metrics|optimizers|optimizers\.legacy)\.[A-Z]\w*", r"\1.*", key)
+        if key in table or general in table:
+            return key, table.get(key) or table[general]
+    return "", None
+
+
+def shown_key(key: str, prefix: str) -> str:
+    owner, is_method, method = key.partition("().")
+    if is_method:
+        return f"{method}() of {'a model' if owner == 'Model' else owner}"
+    return f"{prefix}keras.{key.removesuffix('()')}"
+
+
 FILE_ENDINGS: dict[str, tuple[str, ...]] = {
     "Model().save": (".keras", ".h5"),
     "Model().save_weights": (".weights.h5",),

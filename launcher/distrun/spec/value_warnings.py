@@ -1,6 +1,6 @@
 """Warns of what a spec's values show without reading the program.
 
-Programs that are not on this machine, and arguments and variables that nothing expands.
+Programs and modules that are missing here, and arguments and variables that nothing expands.
 """
 
 from __future__ import annotations
@@ -8,20 +8,26 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 from typing import TYPE_CHECKING
 
+from distrun.spec.asked_interpreter import Answer, NoAnswerError, ask
 from distrun.spec.model import OF_SHELLS, OWN_PORT, HostSpec, ProgramKind, command_hint
 from distrun.spec.nodes import flow_style
 from distrun.spec.problems import Mark, Problem, quoted
 from distrun.spec.schedulers import SlurmSpec
 from distrun.spec.target import find_target
 from distrun.strategies import Workers
+from distrun.words.formats import install_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from distrun.spec.model import Spec
+    from distrun.spec.target import Target
 
+BUNDLED_NEEDS = ("numpy", "tensorflow", "tf_keras")
+"""The modules that the bundled jobs need. They import them late: see jobs/mnist/main.py."""
 _SHELLS = {"sh", "bash", "dash", "ash", "ksh", "zsh", "fish"}
 _HOME = re.compile(r"(?:^|[=:])(~)(?:/|$)")
 _TWO_WORDS = re.compile(r"(--?[A-Za-z][\w-]*)[ \t]+([^-\s]\S*)")
@@ -161,3 +167,40 @@ def check_executables(spec: Spec) -> Iterator[Problem]:
         is_line = is_line and (" " in name or re.search(OF_SHELLS, line) is not None)
         hint = command_hint(line) if is_line else "correct its name, or install it"
         yield Mark(f"{where}.{key}").problem(message, hint)
+
+
+def check_module(spec: Spec, target: Target) -> list[Problem]:
+    """Say what is missing for a bundled job, or for a module that is not in the folder."""
+    top = target.module.partition(".")[0]
+    answer, unchecked = ask_interpreter(spec, target, BUNDLED_NEEDS if target.is_bundled else [top])
+    python = target.python or sys.executable
+    lacking = ", ".join(name for name in BUNDLED_NEEDS if name in answer.missing)
+    if target.is_bundled and lacking:
+        message = f"the bundled job needs {lacking}, which {python} does not have"
+        install = f"run {install_command(python, lacking.replace(',', ''))}"
+        return [Mark("program.script").problem(message, install, is_certain=True)]
+    # A package of that name in the folder comes before an installed one.
+    is_beside = os.path.isfile(os.path.join(target.folder, top, "__init__.py"))
+    if top in answer.missing or (top and is_beside and spec.local_host is not None):
+        where = f"neither in {target.folder}, nor in {python}"
+        message = f"there is no module {target.module!r}: {where}"
+        hint = "correct the name, or write the folder that has it in program.workdir"
+        if target.module.endswith(".py"):
+            hint = f"write {target.module.removesuffix('.py')}"
+        return [Mark("program.module").problem(message, hint, is_certain=True)]
+    return unchecked
+
+
+def ask_interpreter(
+    spec: Spec, target: Target, names: Iterable[str], files: Iterable[str] = ()
+) -> tuple[Answer, list[Problem]]:
+    """Ask the program's interpreter, if a task runs on this machine; else nothing is known.
+
+    Also returns the warning that it did not answer, unless another check says why.
+    """
+    try:
+        return ask(spec, target, names, files), []
+    except NoAnswerError as error:
+        why = f"{error}; whether it has the modules that the program imports is not known"
+        is_said = error.is_absent and any(check_executables(spec))
+        return Answer(), [] if is_said else [Mark("program.python").unchecked(why)]
