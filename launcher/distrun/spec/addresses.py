@@ -25,44 +25,40 @@ class Address(Frozen):
 
 def parse_address(text: str) -> Address:
     host, _, port = text.rpartition(":")
-    if host.startswith("["):
-        # One address has many spellings; TF_CONFIG gets the user's own.
-        return Address(str(ipv6(host[1:-1])), int(port))
-    return Address(host.lower(), int(port))
+    # One address has many spellings; TF_CONFIG gets the user's own.
+    host = str(ipv6(host[1:-1])) if host.startswith("[") else host.lower()
+    return Address(host, int(port))
 
 
 def address_problem(text: str) -> str | None:
     shown = ascii(text[:60])
     if not re.fullmatch(ADDRESS_PATTERN, text):
         return f"must be host:port, such as localhost:12345 or [::1]:12345, not {shown}"
-    port = int(text.rpartition(":")[2])
-    if not 1 <= port <= LAST_PORT:
-        return f"has the port {port}; ports are 1 to {LAST_PORT}"
-    try:
-        parse_address(text)
-    except ValueError:
+    host, _, port = text.rpartition(":")
+    if not 1 <= int(port) <= LAST_PORT:
+        return f"has the port {int(port)}; ports are 1 to {LAST_PORT}"
+    if host.startswith("[") and ipv6(host[1:-1]) is None:
         return f"must be host:port, and {shown} holds no IPv6 address"
     return None
 
 
-def ipv6(text: str) -> IPv6Address:
-    """Parse an IPv6 address without brackets. Raises ValueError."""
+def ipv6(text: str) -> IPv6Address | None:
+    """Parse an IPv6 address without brackets; None: it is none."""
     import ipaddress  # few hosts need it
 
-    return ipaddress.IPv6Address(text)
+    try:
+        return ipaddress.IPv6Address(text)
+    except ValueError:
+        return None
 
 
 def is_loopback(host: str) -> bool:
     """Whether `host` means, on every machine, that machine itself. Nothing is resolved."""
     host = host.lower().rstrip(".")
-    if ":" in host:
-        try:
-            found = ipv6(host)
-        except ValueError:
-            return False
-        if found.ipv4_mapped is None:
-            return found.is_loopback or found.is_unspecified
-        host = str(found.ipv4_mapped)
+    found = ipv6(host) if ":" in host else None
+    if found is not None and found.ipv4_mapped is None:
+        return found.is_loopback or found.is_unspecified
+    host = host if found is None else str(found.ipv4_mapped)
     named = host in LOOPBACK_NAMES or host.endswith(".localhost")
     return named or host == "0.0.0.0" or is_loopback_ipv4(host)  # noqa: S104 - nothing is bound
 

@@ -71,7 +71,7 @@ def host_set(text: str) -> HostSet:
             f"must be a host's name, user@name, or a range such as gpu-[01-16], not {quoted(text)}"
         )
     machine = "0".join(literals).rpartition("@")[2]
-    if not _is_name_or_ipv6(machine):
+    if ":" in machine and ipv6(machine) is None:
         raise HostSetError(
             f"has a ':' in {quoted(text)}, which is not an IPv6 address; the port of sshd belongs "
             "in ssh.port or ~/.ssh/config, slots in `slots:`"
@@ -92,22 +92,12 @@ def host_set_problem(text: str) -> str | None:
 def host_address_problem(text: str) -> str | None:
     if not re.fullmatch(HOST_ADDRESS_PATTERN, text):
         return f"must be a host's name or IP address, not {quoted(text)}"
-    if not _is_name_or_ipv6(text):
+    if ":" in text and ipv6(text) is None:
         return (
             f"has a ':' in {quoted(text)}, which is not an IPv6 address; tasks have ports of their "
             "own, and that of sshd belongs in ssh.port or ~/.ssh/config"
         )
     return None
-
-
-def _is_name_or_ipv6(machine: str) -> bool:
-    if ":" not in machine:
-        return True
-    try:
-        ipv6(machine)
-    except ValueError:
-        return False
-    return True
 
 
 def _ranges(bracket: str, whole: str) -> tuple[tuple[range, int], ...]:

@@ -6,14 +6,10 @@ import errno
 import os
 import stat
 import sys
-from typing import TYPE_CHECKING
 
 from distrun.errors import UsageError
 from distrun.spec.problems import Mark, Problems, nearest, printable, quoted
 from distrun.spec.yamlnodes import MAX_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 STDIN = "-"
 STDIN_NAME = "<stdin>"
@@ -24,8 +20,6 @@ _DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 
 def read_spec(path: str, shown: str, problems: Problems) -> bytes | None:
     """The spec's bytes, or None after adding a problem. Raises UsageError if it does not exist."""
-    if path == STDIN:
-        return _bounded(_standard_input, Mark(shown, 1, 1), problems)
     try:
         return read_file(path, shown, problems)
     except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a NUL in the path
@@ -58,40 +52,13 @@ def _like_named(path: str, shown: str) -> str:
 
 
 def read_file(path: str, shown: str, problems: Problems) -> bytes | None:
-    """The file's bytes, or None after adding a problem.
+    """The file's bytes, or None after adding a problem. `-` is standard input.
 
     Raises FileNotFoundError or NotADirectoryError if there is no such file.
     """
-
-    def read(count: int) -> bytes:
-        mode = os.stat(path).st_mode
-        if stat.S_ISFIFO(mode) and not path.startswith(_DESCRIPTORS):
-            raise OSError(errno.EINVAL, "it is a named pipe, which may have no writer")
-        if is_kernel_file(path):
-            raise OSError(errno.EINVAL, "it is a file of the kernel, which may have no end")
-        with open(path, "rb") as file:
-            return file.read(count)
-
-    return _bounded(read, Mark(shown, 1, 1), problems)
-
-
-def is_kernel_file(path: str) -> bool:
-    """Whether a path names a file such as /proc/kmsg: reading that waits for the kernel.
-
-    It is a regular file without a size, on a file system without blocks. Raises OSError.
-    """
-    status = os.stat(path)
-    is_empty = stat.S_ISREG(status.st_mode) and not status.st_size
-    return is_empty and not os.statvfs(path).f_blocks
-
-
-def _standard_input(count: int) -> bytes:
-    return sys.stdin.buffer.read(count)
-
-
-def _bounded(read: Callable[[int], bytes], mark: Mark, problems: Problems) -> bytes | None:
+    mark = Mark(shown, 1, 1)
     try:
-        content = read(MAX_BYTES + 1)
+        content = _read(path, MAX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
         raise
     except IsADirectoryError:
@@ -104,6 +71,27 @@ def _bounded(read: Callable[[int], bytes], mark: Mark, problems: Problems) -> by
             return content
         problems.add(mark, f"is larger than {MAX_BYTES // 1024} KiB", "no such file needs to be")
     return None
+
+
+def _read(path: str, count: int) -> bytes:
+    if path == STDIN:
+        return sys.stdin.buffer.read(count)
+    if stat.S_ISFIFO(os.stat(path).st_mode) and not path.startswith(_DESCRIPTORS):
+        raise OSError(errno.EINVAL, "it is a named pipe, which may have no writer")
+    if is_kernel_file(path):
+        raise OSError(errno.EINVAL, "it is a file of the kernel, which may have no end")
+    with open(path, "rb") as file:
+        return file.read(count)
+
+
+def is_kernel_file(path: str) -> bool:
+    """Whether a path names a file such as /proc/kmsg: reading that waits for the kernel.
+
+    It is a regular file without a size, on a file system without blocks. Raises OSError.
+    """
+    status = os.stat(path)
+    is_empty = stat.S_ISREG(status.st_mode) and not status.st_size
+    return is_empty and not os.statvfs(path).f_blocks
 
 
 def decode(content: bytes, shown: str, problems: Problems) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distrun.frozen import Frozen
 from distrun.spec import placeholders
 from distrun.spec.model import NO_RESTARTS, TORCHRUN, EnvStyle
 from distrun.spec.problems import Mark, quoted
@@ -47,11 +46,11 @@ def ports_in_texts(document: Section, context: LoadContext) -> Callable[[Role], 
     program: Section = document.get("program", Section())
     every = program.get("env_style") is EnvStyle.TORCHRUN or program.get("binds_port")
     informed = [
-        owners
-        for _, text, owners in _texts(document, context)
+        is_given
+        for _, text, is_given in _texts(document, context)
         if placeholders.PORT in placeholders.names(text)
     ]
-    return lambda role: bool(every) or any(owners.has(role) for owners in informed)
+    return lambda role: bool(every) or any(is_given(role) for is_given in informed)
 
 
 def check_placeholders(
@@ -80,33 +79,29 @@ def check_placeholders(
                 problems.add(where, message, "read DISTRUN_ADDRESSES in the program instead")
 
 
-class _Owners(Frozen):
-    """The roles whose tasks get a text: one role, or all those that run the spec's program."""
-
-    role: str | None = None
-    with_custom: bool = False
-
-    def has(self, role: Role) -> bool:
-        if self.role is not None:
-            return role.value == self.role
-        return self.with_custom or not role.is_custom
-
-
-def _texts(document: Section, context: LoadContext) -> Iterator[tuple[Mark | str, str, _Owners]]:
-    """Yield every argument and variable in which placeholders are replaced, and its place."""
-    sections = [("program", document.get("program", Section()), _Owners())]
+def _texts(
+    document: Section, context: LoadContext
+) -> Iterator[tuple[Mark | str, str, Callable[[Role], bool]]]:
+    """Yield every argument and variable with placeholders, its place, and which roles get it."""
+    sections = {"program": document.get("program", Section())}
     for name, role in document.get("cluster", Section()).items():
-        sections.append((f"cluster.{name}", role, _Owners(name)))
-    for path, section, owners in sections:
+        sections[f"cluster.{name}"] = role
+    for path, section in sections.items():
         for key in ("command", "args"):
             for index, text in enumerate(section.get(key, ())):
                 if key == "args" or index:  # the first word is a path
-                    yield f"{path}.{key}[{index}]", text, owners
-    yield from ((Mark("after --"), arg, _Owners()) for arg in context.extra_args)
+                    yield f"{path}.{key}[{index}]", text, _is_role(path)
+    yield from ((Mark("after --"), arg, _is_role("program")) for arg in context.extra_args)
     for holder, _, where, value in _variables(document, context):
         if holder != "program.pass_env":
-            role = holder.split(".")[1] if holder.startswith("cluster.") else None
-            yield where, value, _Owners(role, with_custom=True)
+            is_of_role = holder.startswith("cluster.")
+            yield where, value, _is_role(holder) if is_of_role else lambda _: True
+
+
+def _is_role(path: str) -> Callable[[Role], bool]:
+    """The roles whose tasks get a text at a path below `program` or `cluster`."""
+    name = path.split(".")[1:]
+    return lambda role: role.value == name[0] if name else not role.is_custom
 
 
 def _variables(document: Section, context: LoadContext) -> Iterator[tuple[str, str, str, str]]:
