@@ -42,11 +42,11 @@ from distrun.spec.nodes import Mapping, Node, Scalar, flow_style
 from distrun.spec.problems import nearest, quoted
 from distrun.spec.scalars import Boolean, Choice, Duration, ExitCodes, Integer, Size, Text, one_of
 from distrun.spec.schedulers import (
+    KUBERNETES_HINTS,
+    SLURM_HINTS,
     KubernetesSpec,
     Overlay,
     SlurmSpec,
-    kubernetes_hint,
-    slurm_hint,
 )
 from distrun.spec.schema import (
     Key,
@@ -72,7 +72,7 @@ from distrun.strategies import (  # at run time too: distrun.codec reads the hin
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from distrun.spec.problems import Problems
     from distrun.spec.schema import JsonSchema
@@ -275,9 +275,8 @@ _SSH_OPTION_PATTERN = r"[A-Za-z][A-Za-z0-9]*"
 
 
 def _ssh_option_problem(name: str) -> str | None:
-    if re.fullmatch(_SSH_OPTION_PATTERN, name):
-        return None
-    return "is not an option of ssh_config(5); write one such as ServerAliveInterval"
+    message = "is not an option of ssh_config(5); write one such as ServerAliveInterval"
+    return None if re.fullmatch(_SSH_OPTION_PATTERN, name) else message
 
 
 _SSH_OPTIONS = MapOf(
@@ -540,27 +539,21 @@ class RestartSpec(Frozen, kw_only=True):
 # fmt: on
 
 
-def _restart_hint(name: str) -> str:
-    if name == "true":
-        return "YAML 1.1 reads on as true: put 'on' in quotes"
-    if name == "roles":
-        return "write it as cluster.worker.restart"
-    return f"write it as cluster.{name}.restart" if name in [each.value for each in Role] else ""
-
-
-def _role_restart_hint(name: str) -> str:
-    if name in _OF_JOB:
-        return f"write it as restart.{name}, for the whole job"
-    return _restart_hint(name)
-
-
+_RESTART_HINTS = {
+    "true": "YAML 1.1 reads on as true: put 'on' in quotes",
+    "roles": "write it as cluster.worker.restart",
+    **{each.value: f"write it as cluster.{each.value}.restart" for each in Role},
+}
+_OF_JOB = {
+    each: f"write it as restart.{each}, for the whole job"
+    for each in ("min_workers", "host_failures")
+}
 _RESTART = MappingSchema(
     expected="a mapping such as {max: 3}",
-    unknown_hint=_restart_hint,
+    unknown_hint=_RESTART_HINTS.get,
     kind=RestartSpec,
     keys=keys_of(RestartSpec),
 )
-_OF_JOB = ("min_workers", "host_failures")
 ROLE_RESTART = OneOf(
     text=Choice(
         values=("never", "failure", "preemption", "always"),
@@ -568,7 +561,7 @@ ROLE_RESTART = OneOf(
     ),
     mapping=MappingSchema(
         expected=_RESTART.expected,
-        unknown_hint=_role_restart_hint,
+        unknown_hint={**_RESTART_HINTS, **_OF_JOB}.get,
         keys={name: each for name, each in keys_of(RestartSpec).items() if name not in _OF_JOB},
     ),
 )
@@ -706,17 +699,13 @@ _OF_TF_CONFIG = {
 
 
 def _role_hint(name: str) -> str:
-    if name in _OF_TF_CONFIG:
-        return _OF_TF_CONFIG[name]
-    if nearest(name, list(Role)):
-        return ""
-    return "a role of your own needs a program: {count: 1, script: serve.py}"
+    own = "a role of your own needs a program: {count: 1, script: serve.py}"
+    return _OF_TF_CONFIG.get(name, "" if nearest(name, list(Role)) else own)
 
 
 def _role_name_problem(name: str) -> str | None:
-    if re.fullmatch(CUSTOM_ROLE_PATTERN, name):
-        return None
-    return "must be 1 to 32 lower-case letters, digits and underscores, a letter first"
+    message = "must be 1 to 32 lower-case letters, digits and underscores, a letter first"
+    return None if re.fullmatch(CUSTOM_ROLE_PATTERN, name) else message
 
 
 _ROLE_COUNT = Made(count(0), lambda number: Section(count=number))
@@ -805,12 +794,9 @@ class TensorBoardSpec(Frozen, kw_only=True):
 # fmt: on
 
 
-def _section(
-    kind: Any, expected: str, unknown_hint: Callable[[str], str] | None = None
-) -> MappingSchema:
-    return MappingSchema(
-        expected=expected, kind=kind, keys=keys_of(kind), unknown_hint=unknown_hint
-    )
+def _section(kind: Any, expected: str, hints: dict[str, str] | None = None) -> MappingSchema:
+    keys = keys_of(kind)
+    return MappingSchema(expected=expected, kind=kind, keys=keys, unknown_hint=(hints or {}).get)
 
 
 BY_RUN = "distrun run"
@@ -956,11 +942,11 @@ class Spec(Frozen, kw_only=True):
         _OF_SSH, examples=({"user": "u", "port": 22},),
         help="How distrun calls ssh to reach other hosts.")
     slurm: SlurmSpec = key(
-        _section(SlurmSpec, "a mapping such as {partition: gpu, time: 12h}", slurm_hint),
+        _section(SlurmSpec, "a mapping such as {partition: gpu, time: 12h}", SLURM_HINTS),
         SlurmSpec(), "the cluster's defaults", examples=({"partition": "gpu", "time": "12h"},),
         help="What `distrun submit` asks Slurm for. Other commands ignore it.")
     kubernetes: KubernetesSpec | None = key(
-        _section(KubernetesSpec, "a mapping such as {image: IMAGE, cpus: 4}", kubernetes_hint),
+        _section(KubernetesSpec, "a mapping such as {image: IMAGE, cpus: 4}", KUBERNETES_HINTS),
         None, "no pods",
         examples=({"image": "tensorflow/tensorflow:2.19.0"},),
         help="The pods of a job with `hosts: kubernetes`.")

@@ -14,15 +14,15 @@ from distrun.spec.scalars import Boolean, Duration, Integer, Size, Text
 from distrun.spec.schema import FAILED, ListOf, Made, MapOf, OneOf, key, mismatch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from distrun.spec.problems import Problems
     from distrun.spec.schema import JsonSchema
 
 _OPTION_PATTERN = r"[a-z][a-z0-9-]*"
-_SAME_NAME = (
-    *("partition", "account", "qos", "nodes", "time", "exclusive", "constraint", "requeue"),
-)
+_SAME_NAME = ("partition", "account", "qos", "nodes", "time", "exclusive", "constraint", "requeue")
 _OWN_KEYS = {
-    **dict(zip(_SAME_NAME, _SAME_NAME, strict=True)),
+    **{each: each for each in _SAME_NAME},
     "gpus-per-node": "gpus_per_node",
     "cpus-per-task": "cpus_per_task",
     "mem": "mem_per_node",
@@ -33,54 +33,47 @@ _OWN_KEYS = {
 _SET = ("job-name", "ntasks", "ntasks-per-node", "open-mode", "output", "error", "no-kill", "chdir")
 """Options that distrun sets itself, or that would move what it reads."""
 _NO_JOB = ("wrap", "parsable", "test-only", "wait", "help", "usage", "version", "quiet", "verbose")
-
-
 _MORE = (
     *("gres", "nodelist", "exclude", "reservation", "dependency", "begin", "licenses", "comment"),
     *("mail-user", "mail-type", "mem-per-cpu", "mem-per-gpu", "gpus-per-task", "tmp", "switches"),
 )
 """Options for `slurm.options` that people write as keys."""
-
-
-def slurm_hint(name: str) -> str:
-    """A hint for an unknown key that is an option of sbatch, or ''."""
-    option = name.replace("_", "-")
-    own = {"gpus": "gpus_per_node", **_OWN_KEYS}.get(option)
-    if own is not None:
-        return f"write it as slurm.{own}"
-    if option in _SET:
-        return "remove it: distrun sets it itself"
-    return f"write it as slurm.options.{option}" if option in _MORE else ""
-
-
+_AS_KEYS = {
+    **{each: f"write it as slurm.options.{each}" for each in _MORE},
+    **dict.fromkeys(_SET, "remove it: distrun sets it itself"),
+    **{option: f"write it as slurm.{key}" for option, key in _OWN_KEYS.items()},
+    "gpus": "write it as slurm.gpus_per_node",
+}
+SLURM_HINTS = {**_AS_KEYS, **{name.replace("-", "_"): hint for name, hint in _AS_KEYS.items()}}
+"""Hints for unknown keys that are options of sbatch."""
+_NO_OPTION = "is not an option of a job; write a long one of sbatch(1), such as comment"
+_REFUSED = {
+    "array": "makes a job array, which distrun does not support; submit each job by itself",
+    **{option: f"has a key of its own; write slurm.{key}" for option, key in _OWN_KEYS.items()},
+    **dict.fromkeys(_SET, "is set by distrun itself; remove it"),
+    **dict.fromkeys(_NO_JOB, _NO_OPTION),
+}
+"""What is wrong with options that `slurm.options` does not take."""
 _OF_POD = (
     *("nodeSelector", "tolerations", "affinity", "volumes", "imagePullSecrets", "initContainers"),
     *("containers", "securityContext", "hostNetwork", "runtimeClassName", "schedulerName"),
 )
-
-
-def kubernetes_hint(name: str) -> str:
-    """A hint for an unknown key that is one of a pod's manifest, or ''."""
-    if name in _OF_POD:
-        return f"write it as kubernetes.pod.spec.{name}"
-    if name in ("labels", "annotations"):
-        return f"write it as kubernetes.pod.metadata.{name}"
-    if name in ("volumeMounts", "envFrom", "imagePullPolicy"):
-        return "write it in kubernetes.pod.spec.containers, in an item without a name"
-    known = {"env": "write it as program.env", "resources": "write cpus, memory and gpus"}
-    return known.get(name, "")
+KUBERNETES_HINTS = {
+    **{each: f"write it as kubernetes.pod.spec.{each}" for each in _OF_POD},
+    **{each: f"write it as kubernetes.pod.metadata.{each}" for each in ("labels", "annotations")},
+    **dict.fromkeys(
+        ("volumeMounts", "envFrom", "imagePullPolicy"),
+        "write it in kubernetes.pod.spec.containers, in an item without a name",
+    ),
+    "env": "write it as program.env",
+    "resources": "write cpus, memory and gpus",
+}
+"""Hints for unknown keys that are those of a pod's manifest."""
 
 
 def _option_problem(name: str) -> str | None:
-    if name == "array":
-        return "makes a job array, which distrun does not support; submit each job by itself"
-    if name in _OWN_KEYS:
-        return f"has a key of its own; write slurm.{_OWN_KEYS[name]}"
-    if name in _SET:
-        return "is set by distrun itself; remove it"
-    if name in _NO_JOB or not re.fullmatch(_OPTION_PATTERN, name):
-        return "is not an option of a job; write a long one of sbatch(1), such as comment"
-    return None
+    is_option = re.fullmatch(_OPTION_PATTERN, name) is not None
+    return _REFUSED.get(name, None if is_option else _NO_OPTION)
 
 
 def _word(expected: str, least: int = 1, pattern: str = r"[^\n\r]+") -> Text:
@@ -88,12 +81,11 @@ def _word(expected: str, least: int = 1, pattern: str = r"[^\n\r]+") -> Text:
     return Text(expected=expected, verbatim=True, least=least, pattern=pattern, form="on one line")
 
 
-_REFUSED = "|".join(("array", *_OWN_KEYS, *_SET, *_NO_JOB))
 _OPTIONS = MapOf(
     value=_word(VERBATIM.expected, 0, r"[^\n\r]*"),
     expected="a mapping such as {comment: night, mail-type: END}",
     noun="option",
-    name_pattern=f"^(?!(?:{_REFUSED})$){_OPTION_PATTERN}$",
+    name_pattern=f"^(?!(?:{'|'.join(_REFUSED)})$){_OPTION_PATTERN}$",
     check_name=_option_problem,
 )
 _SETUP = ListOf(
@@ -187,24 +179,27 @@ class Overlay(Frozen):
         if unknown or not _has_form(node, _FORM, path, problems):
             return FAILED
         read = plain(node)
-        for each in filter(read.get("spec", {}).get, _SHARES_PROCESSES):
-            message = f"{path}.spec.{each}: distrun ends all processes of its pods, and no others"
-            problems.add(node.mark, message, "remove it")
-            return FAILED
-        if read.get("spec", {}).get("restartPolicy", "Never") != "Never":
-            message = f"{path}.spec.restartPolicy: it is Never, so that a lost pod is replaced"
-            problems.add(node.mark, message, "remove it, and write the section restart")
-            return FAILED
-        for each in read.get("spec", {}).get("containers", ()):
-            own = {"command", "args"} & each.keys()
-            if own and each.get("name", _CONTAINER) == _CONTAINER:
-                message = f"{path}.spec.containers: distrun has its own {min(own)} in its container"
-                problems.add(node.mark, message, "write the program in program.command")
-                return FAILED
-        return json.dumps(read)
+        faults = [*_faults(read.get("spec", {}))]
+        for message, hint in faults:
+            problems.add(node.mark, f"{path}.spec.{message}", hint)
+        return FAILED if faults else json.dumps(read)
 
     def json_schema(self) -> JsonSchema:
         return {"type": "object", "propertyNames": {"enum": [*_FORM]}}
+
+
+def _faults(spec: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong in a pod's spec, and what to do about it."""
+    for each in filter(spec.get, _SHARES_PROCESSES):
+        yield f"{each}: distrun ends all processes of its pods, and no others", "remove it"
+    if spec.get("restartPolicy", "Never") != "Never":
+        message = "restartPolicy: it is Never, so that a lost pod is replaced"
+        yield message, "remove it, and write the section restart"
+    for each in spec.get("containers", ()):
+        own = {"command", "args"} & each.keys()
+        if own and each.get("name", _CONTAINER) == _CONTAINER:
+            message = f"containers: distrun has its own {min(own)} in its container"
+            yield message, "write the program in program.command"
 
 
 def _has_form(node: Node, form: Any, path: str, problems: Problems) -> bool:

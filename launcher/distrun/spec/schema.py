@@ -310,8 +310,8 @@ class MappingSchema(Frozen, kw_only=True):
     noun: str = "key"
     one_of: tuple[str, ...] = ()
     """Exactly one of these keys must be written."""
-    unknown_hint: Callable[[str], str] | None = None
-    """Returns a hint for an unknown key that belongs elsewhere, or ''."""
+    unknown_hint: Callable[[str], str | None] | None = None
+    """Returns a hint for an unknown key that belongs elsewhere, or '' or None."""
     others: OtherKeys | None = None
 
     def read(self, node: Node, path: str, problems: Problems) -> Any:

@@ -49,27 +49,35 @@ class Verbatim(str):
 
 
 def node_of(
-    value: Any, place: str, problems: Problems, marks: abc.Mapping[str, Mark] | None = None
+    value: Any,
+    place: str,
+    problems: Problems,
+    marks: abc.Mapping[str, Mark] | None = None,
+    depth: int = 0,
 ) -> Node:
-    """Return the node of a value of Python, as if it was written.
+    """Return the node of a value of Python, as if it was written, so deep in others.
 
     Its mark is `place`, a key; or that of `marks` for the key, or for the nearest around it.
     """
     if hasattr(value, "tolist"):  # numbers and arrays of numpy and pandas
         value = value.tolist()
     mark = Mark(place or OF_PROGRAM) if marks is None else _nearest_mark(place, marks)
-    if place.count(".") + place.count("[") >= MAX_DEPTH:
+    if depth > MAX_DEPTH:
         problems.add(mark, "this is nested too deeply")
         return Scalar(mark, "")
     if isinstance(value, abc.Mapping):
         entries = []
         for key, each in value.items():
-            node = node_of(each, f"{place}.{key}" if place else str(key), problems, marks)
+            inner = f"{place}.{key}" if place else str(key)
+            node = node_of(each, inner, problems, marks, depth + 1)
             at = mark if marks is None else node.mark
             entries.append(Entry(Scalar(at, key if isinstance(key, str) else repr(key)), node))
         return Mapping(mark, tuple(entries))
     if isinstance(value, (list, tuple)):
-        items = (node_of(each, f"{place}[{i}]", problems, marks) for i, each in enumerate(value))
+        items = (
+            node_of(each, f"{place}[{index}]", problems, marks, depth + 1)
+            for index, each in enumerate(value)
+        )
         return Sequence(mark, tuple(items))
     if isinstance(value, (str, os.PathLike)):
         text = str(os.fsdecode(value))
