@@ -9,14 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from distrun.frozen import replace
-from distrun.lint.program import Program, read_program, shown_path
+from distrun.lint.program import Program, shown_path
 from distrun.lint.rules import PROGRAM_RULES, RULES, check, imported_modules
 from distrun.spec.asked_interpreter import environment, short_version
 from distrun.spec.model import BY_RUN, Sync
 from distrun.spec.problems import Mark, Problem
 from distrun.spec.target import Target, find_target
 from distrun.spec.tensorflow_versions import LEGACY_KERAS, VARIABLES, is_keras_2
-from distrun.spec.value_warnings import BUNDLED_NEEDS, ask_interpreter, check_module
+from distrun.spec.value_warnings import ask_interpreter, check_module
 from distrun.sync.unsent_files import unsent_reads
 from distrun.words.formats import install_command
 
@@ -33,19 +33,17 @@ def check_program(spec: Spec) -> tuple[Problem, ...]:
     programs that are not Python. The program of a custom role has nothing to do with the strategy.
     """
     found: dict[Target, list[Problem]] = {}
+    # Otherwise the program may be only where its tasks run, as in an image.
+    is_needed_here = spec.local_host is not None or spec.program.sync is not Sync.OFF
     for part in _parts(spec):
         target = find_target(part)
-        if target is None or target in found or _is_elsewhere(spec, target):
+        if target is None or target in found:
+            continue
+        if not is_needed_here and not os.path.lexists(target.path):
             continue
         judge = check_module if target.is_bundled or target.is_installed else _judge
         found[target] = Mark(shown_path(target.path)).checked(partial(judge, part, target))
     return tuple(problem for problems in found.values() for problem in problems)
-
-
-def _is_elsewhere(spec: Spec, target: Target) -> bool:
-    """Whether a program is only where its tasks run, as in an image."""
-    is_needed_here = spec.local_host is not None or spec.program.sync is not Sync.OFF
-    return not is_needed_here and not os.path.lexists(target.path)
 
 
 def _parts(spec: Spec) -> Iterator[Spec]:
@@ -86,17 +84,3 @@ def _judge(spec: Spec, target: Target) -> list[Problem]:
         trains = any(not role.role.is_custom for role in spec.roles)
         found += check(program, spec, (*(RULES if trains else PROGRAM_RULES), unsent_reads))
     return [*found, *unchecked]
-
-
-def needed_modules(spec: Spec) -> tuple[str, ...]:
-    """Return the first names of the modules that the program certainly imports.
-
-    Those beside it are left out. It is read on this machine; if it is not here, none is known.
-    """
-    target = find_target(spec)
-    if target is not None and target.is_bundled:
-        return BUNDLED_NEEDS
-    try:
-        return tuple(imported_modules(read_program(spec)))
-    except Exception:  # noqa: BLE001 - a defect in a check must not keep a job from starting
-        return ()

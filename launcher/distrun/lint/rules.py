@@ -6,7 +6,7 @@ import ast
 import posixpath
 import re
 from functools import partial
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, TypeAlias
 
 from distrun.lint.module import ROLES, UNKNOWN, Sure, Use
@@ -66,10 +66,9 @@ def late_strategy(program: Program, spec: Spec) -> Iterator[Problem]:
     """Collective operations can only be configured before TensorFlow's runtime starts."""
     graphs = {"disable_eager_execution", "disable_v2_behavior", "Graph"}
     created = {use.node for use in program.uses if use.name.endswith(f".{COLLECTIVE}()")}
-    if COLLECTIVE not in STRATEGIES[spec.strategy].classes or program.words & graphs:
+    is_known = created <= {use.node for use in program.run}  # when it is created
+    if not (is_known and COLLECTIVE in STRATEGIES[spec.strategy].classes) or program.words & graphs:
         return
-    if created - {use.node for use in program.run}:
-        return  # when that is created is not known
     use = next((use for use in program.run if use.node in created), None)
     before = takewhile(lambda each: each.node not in created, program.run)
     sure = (each for each in before if each.sure is Sure.ALL)
@@ -160,9 +159,8 @@ def servers(program: Program, spec: Spec) -> Iterator[Problem]:
     serving = [role.value for role, rule in row.roles.items() if rule.serves]
     imports = {use.top: use for use in reversed(program.uses) if use.is_import}
     is_unclear = program.faults or program.unread or program.words & _RUNS_SERVERS
-    if is_unclear or imports.keys() - _KNOWN - program.beside:
-        return
-    if not serving or "tensorflow" not in imports:
+    others = imports.keys() - _KNOWN - program.beside
+    if is_unclear or others or not serving or "tensorflow" not in imports:
         return
     tasks = " and ".join(serving)
     started = [use for use in program.uses if re.search(r"\.Server\b", use.name)]
@@ -188,9 +186,6 @@ def servers(program: Program, spec: Spec) -> Iterator[Problem]:
         )
 
 
-_DIRECTED = r"tensorflow\.distribute\.(experimental\.)?ParameterServerStrategy(V2)?"
-
-
 def unsaid_independence(program: Program, spec: Spec) -> Iterator[Problem]:
     """Without `workers`, the workers of parameter servers are servers that the chief directs."""
     use = independent_use(program)
@@ -206,16 +201,16 @@ def independent_use(program: Program) -> Use | None:
     A program whose chief directs workers has none.
     """
     uses = () if "ClusterCoordinator" in program.words else program.uses
-    if any(re.match(rf"{_DIRECTED}\b", use.name) for use in uses):
+    directed = r"tensorflow\.distribute\.(experimental\.)?ParameterServerStrategy(V2)?\b"
+    if any(re.match(directed, use.name) for use in uses):
         return None
     return next((use for use in uses if INDEPENDENT_NAMES.fullmatch(use.name)), None)
 
 
 def own_port(program: Program, spec: Spec) -> Iterator[Problem]:
     """A program that listens at its address finds the port bound, unless the spec says that."""
-    uses = () if spec.says_port else program.uses
-    use = next((each for each in uses if each.name == "'DISTRUN_ADDRESS'"), None)
-    if use is not None:
+    uses = (use for use in program.uses if use.name == "'DISTRUN_ADDRESS'" and not spec.says_port)
+    for use in islice(uses, 1):
         yield use.mark.problem(*OWN_PORT)
 
 
@@ -280,12 +275,12 @@ def no_start(program: Program, _: Spec) -> Iterator[Problem]:
             yield use.mark.problem(message, "write if __name__ == '__main__':")
             return
     runs = any(isinstance(use.node, ast.Call) or use.top in program.beside for use in outside)
-    functions = {each.name: each for each in main.functions.values()}
-    if functions and not runs and not any(each.decorator_list for each in functions.values()):
-        name = "main" if "main" in functions else [*functions][-1]
-        message = f"the script defines {name}() and calls nothing: a run of it does nothing"
-        place = Use(name, functions[name], Sure.ALL, (), main)
-        yield place.mark.problem(message, f"end it with: if __name__ == '__main__': {name}()")
+    functions = [*main.functions.values()]
+    if functions and not runs and not any(each.decorator_list for each in functions):
+        first = next((each for each in functions if each.name == "main"), functions[-1])
+        message = f"the script defines {first.name}() and calls nothing: a run of it does nothing"
+        hint = f"end it with: if __name__ == '__main__': {first.name}()"
+        yield Use(first.name, first, Sure.ALL, (), main).mark.problem(message, hint)
 
 
 _KERAS = re.compile(r"(?:tensorflow\.)?keras\.(.+)")
@@ -330,11 +325,11 @@ def keras_2(program: Program, spec: Spec) -> Iterator[Problem]:
 
 def _file_ending(use: Use, called: str) -> Iterator[Problem]:
     """Keras 3 takes only file names with certain ends; only those in the code are known."""
-    endings, arguments = FILE_ENDINGS[called], use.arguments
-    if called == "callbacks.ModelCheckpoint" and "save_weights_only" in arguments:
-        endings = (".weights.h5",)
-        if not isinstance(arguments["save_weights_only"], ast.Constant):
-            return
+    arguments = use.arguments
+    only = arguments.get("save_weights_only", ast.Constant(False))
+    if not isinstance(only, ast.Constant):
+        return
+    endings = (".weights.h5",) if only.value else FILE_ENDINGS[called]
     path = arguments.get(0, arguments.get("filepath"))
     if isinstance(path, ast.Call) and use.module.name_of(path.func) == "os.path.join":
         path = path.args[-1] if path.args else None

@@ -27,7 +27,8 @@ from distrun.plan.ranks import RANKS
 from distrun.preflight import Check, Grade
 from distrun.preflight.judgement import Answers, HostAnswers, judge
 from distrun.spec.asked_interpreter import probe_text
-from distrun.spec.model import ProgramKind
+from distrun.spec.model import ProgramKind, Spec
+from distrun.spec.target import find_target
 from distrun.supervisor.job_hosts import JobHosts
 
 _ALL_PAIRS = 32
@@ -63,7 +64,6 @@ class Probe:
         newcomers: Collection[str],
         trials: Sequence[TaskPlan] = (),
     ) -> None:
-        from distrun.lint.check import needed_modules
         from distrun.spec.value_warnings import checkpoint_folders
 
         self._job, self._spec, self._plan, self._newcomers = job, job.spec, plan, newcomers
@@ -71,7 +71,7 @@ class Probe:
         self._program_of = {role.role: self._spec.program_of(role) for role in self._spec.roles}
         is_dry = job.checks_all and self._spec.sends_files
         self._lacking_files = job.hosts_without_files if is_dry else []
-        self._modules = needed_modules(self._spec)
+        self._modules = _needed_modules(self._spec)
         self._addresses = {
             task.address: task.host for task in plan.tasks if task.address and task.host in hosts
         }
@@ -379,3 +379,21 @@ def _free(folder: Path) -> int | None:
     """The free bytes on the disk of a folder that exists or will."""
     counts = (free_bytes(str(place)) for place in (folder, *folder.parents))
     return next((count for count in counts if count is not None), None)
+
+
+def _needed_modules(spec: Spec) -> tuple[str, ...]:
+    """Return the first names of the modules that the program certainly imports.
+
+    Those beside it are left out. It is read on this machine; if it is not here, none is known.
+    """
+    from distrun.lint.program import read_program
+    from distrun.lint.rules import imported_modules
+    from distrun.spec.value_warnings import BUNDLED_NEEDS
+
+    target = find_target(spec)
+    if target is not None and target.is_bundled:
+        return BUNDLED_NEEDS
+    try:
+        return tuple(imported_modules(read_program(spec)))
+    except Exception:  # noqa: BLE001 - a defect in a check must not keep a job from starting
+        return ()

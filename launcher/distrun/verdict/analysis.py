@@ -200,18 +200,13 @@ class _Analysis:
             return None
         host, names = lost[0].host, tuple(task.name for task in lost)
         lost_hosts = tuple(dict.fromkeys(task.host for task in lost))
+        cause = Cause(Code.TASKS_LOST_WITH_HOST, tasks=names, host=host, within=(why,))
         return Verdict(
             task=names[0] if len(names) == 1 else None,
             attempt=lost[0].attempt,
             kind=Kind.HOST_LOST,
-            cause=Cause(
-                Code.TASKS_LOST_WITH_HOST,
-                tasks=names,
-                host=host,
-                hosts=lost_hosts if len(lost_hosts) > 1 else (),
-                within=(why,),
-            ),
-            evidence=(Evidence(task=None, source=Source.LINK, host=host, cause=why),),
+            cause=cause._replace(hosts=lost_hosts if len(lost_hosts) > 1 else ()),
+            evidence=(Evidence(source=Source.LINK, host=host, cause=why),),
             echoes=tuple(each.task for each in self._found if each.task not in names),
         )
 
@@ -318,8 +313,7 @@ class _Analysis:
             elif name == cause.task:
                 seen = Cause(Code.LISTENING, port=cause.port)
                 evidence.append(Evidence(task=name, source=Source.PROCESS, cause=seen))
-        found = TaskFailure(Kind.CLUSTER_MISMATCH, cause, tuple(evidence))
-        return self._of_task(found)
+        return self._of_task(TaskFailure(Kind.CLUSTER_MISMATCH, cause, tuple(evidence)))
 
     def _late_for_collective(self) -> TaskFailure | None:
         """Blame the tasks for which others waited in a collective until its time was over."""
@@ -466,14 +460,11 @@ class _Analysis:
         names = self._failure.members[:_MOST_TASKS_QUOTED]
         within = trigger.within[:_MOST_TASKS_QUOTED] if is_start else ()
         evidence = [
-            Evidence(
-                task=None, source=Source.HOST, host=each.host, cause=next(iter(each.within), each)
-            )
+            Evidence(source=Source.HOST, host=each.host, cause=next(iter(each.within), each))
             for each in within
         ] or [line for name in names for line in self._log(name).evidence_at(None)]
-        nothing = Evidence(task=None, source=Source.LOGS, cause=Cause(Code.NO_OUTPUT))
+        nothing = Evidence(source=Source.LOGS, cause=Cause(Code.NO_OUTPUT))
         return Verdict(
-            task=None,
             kind=Kind.TIMEOUT,
             cause=Cause(code, seconds=seconds or 0.0, within=within),
             evidence=tuple(evidence) or (nothing,),
@@ -528,7 +519,6 @@ class _Analysis:
         }
         quoted = [logs[name] for name in sorted(ranks, key=ranks.__getitem__)[:_MOST_TASKS_QUOTED]]
         return Verdict(
-            task=None,
             kind=Kind.STALLED,
             cause=cause._replace(path=path),
             evidence=tuple(line for log in quoted for line in log.evidence_at(log.interrupted_at)),
@@ -552,8 +542,8 @@ def _job_failure(trigger: events.Event) -> Verdict:
         found = (kind for kind, causes in _JOB_KINDS.items() if not codes.isdisjoint(causes))
         kind = next(found, Kind.OTHER)
     source = Source.HOST if host else Source.DISTRUN
-    evidence = Evidence(task=None, source=source, host=host, cause=reason)
-    return Verdict(task=None, kind=kind, cause=cause, evidence=(evidence,))
+    evidence = Evidence(source=source, host=host, cause=reason)
+    return Verdict(kind=kind, cause=cause, evidence=(evidence,))
 
 
 def _follows_sigterm(log: LogAnalysis, index: int | None) -> bool:
@@ -605,8 +595,7 @@ def _defect(trigger: events.Event) -> Verdict | None:
         cause = Cause(Code.AGENT_FAILED, host=trigger.host, text=last)
     elif cause.code not in (Code.AGENT_FAILED, Code.SUPERVISOR_FAILED):
         return None
-    evidence = Evidence(task=None, source=Source.DISTRUN, cause=cause)
-    return Verdict(task=None, kind=Kind.DEFECT, cause=cause, evidence=(evidence,))
+    return Verdict(kind=Kind.DEFECT, cause=cause, evidence=(Evidence(cause=cause),))
 
 
 def _not_started(trigger: events.TaskNotStarted) -> Verdict:

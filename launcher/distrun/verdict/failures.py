@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from distrun.spec.model import Timeouts
 
 
+_OF_TASK = (events.TaskExited, events.TaskEnded, events.TaskNotStarted)
 _BY_SLURM = (
     *(Code.SLURM_CANCELLED, Code.SLURM_TIME_LIMIT, Code.SLURM_PREEMPTED),
     *(Code.SLURM_NODE_FAILED, Code.SLURM_OUT_OF_MEMORY, Code.SLURM_ALLOCATION_ENDS),
@@ -187,27 +188,19 @@ class FailureTracker:
         self, before: JobState, event: events.Event, after: JobState
     ) -> Failure | None:
         """Return the failure of an evaluator that will not restart; the job continues."""
-        if after.outcome is not None:
-            return None
-        if isinstance(event, events.HostLost):
-            return self._evaluator_lost(event, before, after)
-        if not isinstance(event, (events.TaskExited, events.TaskEnded, events.TaskNotStarted)):
-            return None
-        task = after.tasks.get(event.task)
-        if task is None or task.role is not Role.EVALUATOR:
-            return None
-        trigger = self._ends.get(task.name)
-        if task.phase is not lifecycle.TaskPhase.FAILED or trigger is None:
-            return None
-        return self._failure(after, trigger, [task.name])
-
-    def _evaluator_lost(
-        self, event: events.HostLost, before: JobState, after: JobState
-    ) -> Failure | None:
-        for name, task in after.tasks.items():
-            is_news = not before.tasks[name].phase.is_final
-            if is_news and task.host == event.host and task.phase is lifecycle.TaskPhase.FAILED:
-                return self._failure(after, event, [name])
+        found: list[tuple[TaskState, events.Event | None]] = []
+        if after.outcome is None and isinstance(event, events.HostLost):
+            found = [
+                (task, event)
+                for task in after.tasks.values()
+                if task.host == event.host and not before.tasks[task.name].phase.is_final
+            ]
+        elif after.outcome is None and isinstance(event, _OF_TASK) and event.task in after.tasks:
+            found = [(after.tasks[event.task], self._ends.get(event.task))]
+        for task, trigger in found:
+            has_failed = task.phase is lifecycle.TaskPhase.FAILED and task.role is Role.EVALUATOR
+            if has_failed and trigger is not None:
+                return self._failure(after, trigger, [task.name])
         return None
 
     def _failure(self, state: JobState, trigger: events.Event, names: Iterable[str]) -> Failure:

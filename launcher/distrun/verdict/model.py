@@ -82,13 +82,14 @@ class Evidence(Frozen, kw_only=True):
     """One piece of evidence: a quoted line, or a cause.
 
     Attributes:
+        task: whose it is; None: that of no single task.
         host: the host, for evidence of a kernel, a link or a host.
         line: the line's number in the log, from 1; if that is unknown, from the end: -1 is the
             last line.
         text: the quotation; empty if there is a `cause` instead.
     """
 
-    task: str | None
+    task: str | None = None
     source: Source = Source.DISTRUN
     host: str = ""
     line: int | None = None
@@ -127,7 +128,7 @@ class Verdict(Frozen, kw_only=True):
         replacement: the further plan by which the job continues; what that has cost is known later.
     """
 
-    task: str | None
+    task: str | None = None
     attempt: int = 0
     kind: Kind
     cause: Cause

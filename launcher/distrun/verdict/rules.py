@@ -250,14 +250,21 @@ _SETUP = (
              r"cannot import name 'experimental(?=' from '[\w.]*mixed_precision')",
              rf"cannot import name '(?:{'|'.join(SUCCESSORS)})(?=' from '(?:keras|tensorflow)\b)",
          )),
+    Rule(Kind.LIMIT, Code.FILES_EXHAUSTED,
+         line_patterns=(r".*: cannot open shared object file: (?:Error 24|Too many open files)$",)),
     Rule(Kind.IMPORT_ERROR, Code.LIBRARY_NOT_LOADED,
          any_of=(
              "cannot open shared object file: No such file", ": undefined symbol: ",
              "_ARRAY_API not found", "numpy.dtype size changed",
              "numpy.core.multiarray failed to import", "_multiarray_umath failed to import",
              "module compiled against A", "Descriptors cannot ", "incompatible Protobuf Gencode",
+             ": error while loading shared libraries: ",
          ),
-         patterns=(r"\bversion `\w+_[\d.]+' not found\b",)),
+         patterns=(r"\bversion `\w+_[\d.]+' not found\b",),
+         line_patterns=(
+             r"\S+: error while loading shared libraries: .*",
+             r"Could not load library \S+\. Error: .*", r"Unable to load any of \{.*",  # cuDNN's
+         )),
     Rule(Kind.IMPORT_ERROR, Code.NAME_NOT_IN_MODULE,
          patterns=(r"cannot import name '", rf"No module named '(?!(?:{_NAMESPACES})\.)\w+\.\w")),
     Rule(Kind.EXCEPTION, Code.NAME_NOT_IN_MODULE,
@@ -280,14 +287,6 @@ _SETUP = (
          line_patterns=(r"Aborted!$",),  # click
          exit_codes=(1,)),
     Rule(Kind.NO_INPUT, Code.INPUT_EMPTY, any_of=("EOFError",), frames=("/getpass.py",)),
-    Rule(Kind.LIMIT, Code.FILES_EXHAUSTED,
-         line_patterns=(r".*: cannot open shared object file: (?:Error 24|Too many open files)$",)),
-    Rule(Kind.IMPORT_ERROR, Code.LIBRARY_NOT_LOADED,
-         any_of=(": error while loading shared libraries: ",),
-         line_patterns=(
-             r"\S+: error while loading shared libraries: .*",
-             r"Could not load library \S+\. Error: .*", r"Unable to load any of \{.*",  # cuDNN's
-         )),
     Rule(Kind.PERMISSION, Code.PERMISSION_REFUSED,
          line_patterns=(r"[^']*: can't open file '.*': \[Errno (?:13|1)\] .*",)),
     Rule(Kind.SCRIPT_NOT_FOUND, Code.SHELL_NOT_SET_UP,
@@ -340,6 +339,7 @@ _NOT_ALLOCATED = (
 
 _RESOURCES = (
     Rule(Kind.GPU_MEMORY, Code.GPU_MEMORY_EXHAUSTED,
+         types=("cupy.cuda.memory.OutOfMemoryError",),
          any_of=(
              "CUDA_ERROR_OUT_OF_MEMORY", "CUDA out of memory", "cudaErrorMemoryAllocation",
              "CUDA error: out of memory",
@@ -347,7 +347,6 @@ _RESOURCES = (
              "Dst tensor is not initialized", "Failed to allocate memory for GPU",
              "failed to allocate memory on GPU",
          )),
-    Rule(Kind.GPU_MEMORY, Code.GPU_MEMORY_EXHAUSTED, types=("cupy.cuda.memory.OutOfMemoryError",)),
     Rule(Kind.GPU_MEMORY, Code.GPU_MEMORY_EXHAUSTED,
          any_of=("OOM when allocating tensor", "Out of memory while trying to allocate"),
          all_of=("GPU",)),

@@ -144,7 +144,7 @@ def success_verdict(
         return None
     evidence = tuple(each for _, quoted in found[:_MOST_SHOWN] for each in quoted)
     cause = Cause(Code.SUCCESS_QUALIFIED, within=causes)
-    return Verdict(task=None, kind=Kind.QUALIFIED, cause=cause, evidence=evidence)
+    return Verdict(kind=Kind.QUALIFIED, cause=cause, evidence=evidence)
 
 
 def _left_at_work(done: list[TaskState]) -> Iterator[Found]:
