@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from distrun.errors import InvalidSpecError
+from distrun.kubernetes.pods import CONTAINER
 from distrun.spec.loader import load_mapping
 from distrun.spec.nodes import Mapping
 from distrun.spec.placeholders import literal
@@ -70,14 +71,7 @@ def convert(text: str, entry_point: Sequence[str] = (), shown: str = "TFJOB") ->
         raise InvalidSpecError(printable(message), hint=hint)
     converted = _Conversion(jobs[0], entry_point)
     converted.notes += [f"{title}: dropped: create it with kubectl" for title in titles]
-    try:
-        spec = converted.convert()
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        # A value of another type than the API has there; an API server would refuse it.
-        raise InvalidSpecError(
-            f"a field has not the form that TFJobs have: {printable(str(error))}",
-            hint="`kubectl apply --dry-run=server -f` names the field",
-        ) from None
+    spec = converted.spec()
     try:
         load_mapping(spec)
     except SpecProblemsError as error:
@@ -87,31 +81,76 @@ def convert(text: str, entry_point: Sequence[str] = (), shown: str = "TFJOB") ->
     return "".join(comments) + dump(spec)
 
 
+class _Fields:
+    """Reads fields of a TFJob. What is wrong with one is kept, so that all is told at once."""
+
+    def __init__(self) -> None:
+        self.refusals: dict[str, str] = {}
+        """What is wrong, each with its hint or ''."""
+
+    def refuse(self, path: str, reason: str, hint: str = "") -> None:
+        self.refusals[f"{printable(path)}: {printable(reason)}"] = one_line(hint)
+
+    def mapping(self, value: Any, path: str) -> Json:
+        if isinstance(value, dict):
+            return value
+        self.refuse(path, "it must be a mapping" if value is not None else "it is missing")
+        return {}
+
+    def whole(self, fields: Json, key: str, path: str, least: int = 0) -> int | None:
+        """Take a whole number out of the fields of `path`; None: it is not there."""
+        value: int | None = fields.pop(key, None)
+        if value is None or (type(value) is int and value >= least):
+            return value
+        reason = f"it must be a whole number of {least} or more, not {value!r}"
+        self.refuse(f"{path}.{key}", reason)
+        return None
+
+    def text(self, value: Any, path: str) -> str:
+        if isinstance(value, str):
+            return value
+        self.refuse(path, "it must be a text: put quotes around it")
+        return ""
+
+    def refused(self) -> InvalidSpecError:
+        if len(self.refusals) == 1:
+            ((message, hint),) = self.refusals.items()
+            return InvalidSpecError(message, hint=hint or None)
+        lines = (f"{each}; {hint}" if hint else each for each, hint in self.refusals.items())
+        return InvalidSpecError("\n".join(lines))
+
+
 class _Role:
     """The replicas of one role; `container` and `pod` lose what has been converted."""
 
-    def __init__(self, name: str, path: str, fields: Json) -> None:
-        self.name, self.path = name, path
-        replicas = _whole(fields, "replicas", path)
+    def __init__(self, name: str, path: str, fields: Json, read: _Fields) -> None:
+        self.name, self.path, self._read = name, path, read
+        before = len(read.refusals)
+        replicas = read.whole(fields, "replicas", path)
         self.count = 1 if replicas is None else replicas
         self.restart = fields.pop("restartPolicy", None) or "Never"
-        self.template = _mapping(fields.pop("template", None), f"{path}.template")
+        self.template = read.mapping(fields.pop("template", None), f"{path}.template")
         self.left = fields
-        self.pod = _mapping(self.template.pop("spec", None), f"{path}.template.spec")
+        pod = self.template.pop("spec", None) if self.template else {}
+        self.pod = read.mapping(pod, f"{path}.template.spec")
         self.metadata: Json = self.template.pop("metadata", None) or {}
         containers = self.pod.pop("containers", None) or []
         self.others = [each for each in containers if each.get("name") != _CONTAINER]
         own = [each for each in containers if each.get("name") == _CONTAINER]
-        if len(own) != 1:
-            raise _refused(f"{path}.template.spec.containers", f"none has the name {_CONTAINER}")
         self.container_path = f"{path}.template.spec.containers[{_CONTAINER}]"
-        self.container: Json = own[0]
+        if len(own) != 1 and len(read.refusals) == before:
+            read.refuse(f"{path}.template.spec.containers", f"none has the name {_CONTAINER}")
+        if any(each.get("name") == CONTAINER for each in self.others):
+            where = f"{path}.template.spec.containers[{CONTAINER}]"
+            read.refuse(where, "distrun's own container has that name: rename it")
+        self.container: Json = own[0] if own else {}
         self.words: list[str] = []
         self.env: dict[str, str] = {}
         self._elsewhere: dict[str, Json] = {}
         """The variables whose values only the cluster knows."""
         for each in self.container.pop("env", None) or []:
-            value = _text(each.get("value", ""), f"{self.container_path}.env[{each['name']}].value")
+            where = f"{self.container_path}.env[{each['name']}].value"
+            value = read.text(each.get("value", ""), where)
             names = {found[2] for found in _VARIABLE.finditer(value)}
             is_elsewhere = names & self._elsewhere.keys() and not names & self.env.keys()
             if "valueFrom" in each or is_elsewhere:
@@ -133,48 +172,64 @@ class _Role:
             is_elsewhere = found[2] == "TF_CONFIG" or found[2] in self._elsewhere
             if is_elsewhere or "envFrom" in self.container:
                 why = "is known in the pod only: read the variable in the program, or in a shell"
-                raise _refused(self.container_path, f"the value of {found[0]} {why}")
+                self._read.refuse(self.container_path, f"the value of {found[0]} {why}")
             return found[0]
 
         return _VARIABLE.sub(value, text)
 
 
-class _Conversion:
+class _Conversion(_Fields):
     """One TFJob. `notes` say what was guessed or dropped, each with the path of its field."""
 
     def __init__(self, job: Json, entry_point: Sequence[str]) -> None:
+        super().__init__()
         self._job, self._entry_point = job, entry_point
         self.notes: list[str] = []
         self._spec: Json = {}
         self._roles: dict[str, _Role] = {}
 
-    def convert(self) -> Json:
+    def spec(self) -> Json:
+        """Return the spec. Raises InvalidSpecError with all that cannot be converted."""
+        try:
+            self._convert()
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            # A value of another type than the API has there; an API server would refuse it.
+            said = f"a field has not the form that TFJobs have: {printable(str(error))}"
+            self.refusals[said] = "`kubectl apply --dry-run=server -f` names the field"
+        if self.refusals:
+            raise self.refused()
+        return self._spec
+
+    def _convert(self) -> None:
         version, _ = self._job.pop("apiVersion", None), self._job.pop("kind")
         if version not in _VERSIONS:
             known = " and ".join(_VERSIONS)
-            raise _refused("apiVersion", f"{version} is not known: distrun reads {known}", _OLD)
-        metadata = _mapping(self._job.pop("metadata", {}), "metadata")
+            self.refuse("apiVersion", f"{version} is not known: distrun reads {known}", _OLD)
+        metadata = self.mapping(self._job.pop("metadata", {}), "metadata")
         generated = str(metadata.pop("generateName", "job")).rstrip("-")
         self._spec["name"] = metadata.pop("name", None) or generated
         namespace, labels = metadata.pop("namespace", None), metadata.get("labels") or {}
         settings = {"namespace": namespace, "queue": labels.pop(_QUEUE, None)}
         self._note_left({key: value for key, value in metadata.items() if value}, "metadata.")
-        spec = _mapping(self._job.pop("spec", None), "spec")
+        spec = self.mapping(self._job.pop("spec", None), "spec")
         self._note_left(self._job, "")
         if spec.pop("enableDynamicWorker", False):
             reason = "distrun replaces lost hosts by `restart`, and has no workers that come and go"
-            raise _refused("spec.enableDynamicWorker", reason)
+            self.refuse("spec.enableDynamicWorker", reason)
         self._read_roles(spec)
-        self._guess_strategy()
+        if not self.refusals:
+            self._guess_strategy()
         at, policy = "spec", spec
         if "runPolicy" in spec:
-            at, policy = "spec.runPolicy", _mapping(spec.pop("runPolicy"), "spec.runPolicy")
+            at, policy = "spec.runPolicy", self.mapping(spec.pop("runPolicy"), "spec.runPolicy")
         self._spec["cluster"] = {role: {"count": each.count} for role, each in self._roles.items()}
         self._spec["hosts"] = "kubernetes"
         self._spec["kubernetes"] = {key: value for key, value in settings.items() if value}
-        self._convert_programs()
-        self._convert_pods()
-        self._convert_restarts(_whole(policy, "backoffLimit", at), f"{at}.backoffLimit")
+        limit = self.whole(policy, "backoffLimit", at)
+        if not self.refusals:
+            self._convert_programs()
+            self._convert_pods()
+            self._convert_restarts(limit, f"{at}.backoffLimit")
         self._convert_policy(policy, at)
         self._convert_success(spec.pop("successPolicy", None) or "")
         for path, fields in {"spec": spec, at: policy}.items():
@@ -185,7 +240,6 @@ class _Conversion:
                 cluster[role] = fields["count"]
         if "${" in repr(self._spec):
             self._spec["vars"] = "off"
-        return self._spec
 
     def in_its_terms(self, error: SpecProblemsError) -> InvalidSpecError:
         """Return the problems of the spec with the TFJob's fields in place of the spec's keys."""
@@ -219,15 +273,17 @@ class _Conversion:
 
     def _read_roles(self, spec: Json) -> None:
         if "replicaSpecs" in spec:
-            raise _refused("spec.replicaSpecs", "it is of an earlier version of the API", _OLD)
-        replicas = _mapping(spec.pop("tfReplicaSpecs", None), "spec.tfReplicaSpecs")
+            self.refuse("spec.replicaSpecs", "it is of an earlier version of the API", _OLD)
+            return
+        replicas = self.mapping(spec.pop("tfReplicaSpecs", None), "spec.tfReplicaSpecs")
         for written, fields in replicas.items():
             path = f"spec.tfReplicaSpecs.{written}"
             role = _ROLES.get(str(written).lower())
             if role is None or role in self._roles:
-                raise _refused(path, "a TFJob has Chief, Master, Worker, PS and Evaluator"
-                               if role is None else "it is a second chief")  # fmt: skip
-            each = _Role(role, path, _mapping(fields, path))
+                known = "a TFJob has Chief, Master, Worker, PS and Evaluator"
+                self.refuse(path, known if role is None else "it is a second chief")
+                continue
+            each = _Role(role, path, self.mapping(fields, path), self)
             if each.count == 0:
                 self._note(path, "dropped: it has no replicas")
                 continue
@@ -241,8 +297,8 @@ class _Conversion:
             self._note_left(each.template, f"{path}.template.")
             others = each.metadata.keys() - {"labels", "annotations"}
             self._note_left(dict.fromkeys(sorted(others)), f"{path}.template.metadata.")
-        if not self._roles:
-            raise _refused("spec.tfReplicaSpecs", "no role has replicas")
+        if not self._roles and not self.refusals:
+            self.refuse("spec.tfReplicaSpecs", "no role has replicas")
         if "chief" in self._roles and not self._roles.keys() & {"worker", "ps"}:
             only = self._roles["worker"] = self._roles.pop("chief")
             only.name = "worker"
@@ -258,7 +314,7 @@ class _Conversion:
         served = (name for name, row in STRATEGIES.items() if Role.PS in row.roles)
         strategy = next(served) if has_ps else USUAL
         if "worker" not in self._roles:
-            raise _refused("spec.tfReplicaSpecs", f"it has no Worker, which {strategy} needs")
+            self.refuse("spec.tfReplicaSpecs", f"it has no Worker, which {strategy} needs")
         self._spec["strategy"] = strategy
         why = "it has parameter servers" if has_ps else "it has no parameter servers"
         self._note("spec.tfReplicaSpecs", f"guessed: strategy {strategy}, because {why}")
@@ -273,10 +329,9 @@ class _Conversion:
             role.words = self._words(role)
         words = [role.words for role in self._roles.values()]
         common = os.path.commonprefix(words)  # noqa: RUF071 - of lists, it compares their items
-        if not common:
-            raise _refused(
-                "spec.tfReplicaSpecs", "the roles run different programs, and distrun runs one"
-            )
+        if all(words) and not common:
+            reason = "the roles run different programs, and distrun runs one"
+            self.refuse("spec.tfReplicaSpecs", reason)
         for role in self._roles.values():
             rest = role.words[len(common) :]
             if rest:
@@ -285,7 +340,7 @@ class _Conversion:
         folders = {role.container.pop("workingDir", None) for role in self._roles.values()}
         if len(folders) > 1:
             reason = "the roles run in different folders, and distrun has one for all"
-            raise _refused("spec.tfReplicaSpecs", reason)
+            self.refuse("spec.tfReplicaSpecs", reason)
         folder = folders.pop()
         if folder is None:
             self._note(
@@ -298,16 +353,17 @@ class _Conversion:
     def _words(self, role: _Role) -> list[str]:
         command, args = (role.container.pop(key, None) or [] for key in ("command", "args"))
         if not (isinstance(command, list) and isinstance(args, list)):
-            raise _refused(role.container_path, "command and args must be lists of words")
+            self.refuse(role.container_path, "command and args must be lists of words")
+            return []
         for key, words in (("command", command), ("args", args)):
             for at, each in enumerate(words):
-                _text(each, f"{role.container_path}.{key}[{at}]")
+                words[at] = self.text(each, f"{role.container_path}.{key}[{at}]")
         command = command or self._entry_point
         if not command:
-            raise InvalidSpecError(
-                f"{role.container_path}.command: it is missing, and the entry point of the image "
-                "is not known here",
-                hint="give that: --command 'python /app/train.py' (`docker inspect` shows it); if "
+            self.refuse(
+                f"{role.container_path}.command",
+                "it is missing, and the entry point of the image is not known here",
+                "give that: --command 'python /app/train.py' (`docker inspect` shows it); if "
                 "there is none, rename args to command",
             )
         return [literal(role.expand(each)) for each in [*command, *args]]
@@ -330,7 +386,7 @@ class _Conversion:
         settings = self._spec["kubernetes"]
         for role in self._roles.values():
             if not role.container.get("image"):
-                raise _refused(f"{role.container_path}.image", "it is missing")
+                self.refuse(f"{role.container_path}.image", "it is missing")
             for key in ("ports", "livenessProbe", "readinessProbe", "startupProbe", "stdin", "tty"):
                 if role.container.pop(key, None) is not None:
                     why = "distrun chooses ports" if key == "ports" else "distrun watches the tasks"
@@ -340,24 +396,43 @@ class _Conversion:
         common = _common([*overlays.values()])
         own = {name: _without(each, common) for name, each in overlays.items()}
         container = common.get("container", {})
-        settings["image"] = container.pop("image", self._first.container["image"])
+        settings["image"] = container.pop("image", self._first.container.get("image"))
         if "priorityClassName" in common.get("spec", {}):
             settings["priority_class"] = common["spec"].pop("priorityClassName")
         if any(own.values()):
             for name, each in own.items():
                 self._spec["cluster"][name]["pod"] = _template(each)
         else:
-            _convert_resources(container, settings, self._first.container_path)
+            self._convert_resources(container, settings)
             if self._roles.keys() - {"chief", "worker"}:  # a TFJob has a pod for each replica
                 settings["pods"] = sum(role.count for role in self._roles.values())
         if template := _template(common):
             settings["pod"] = template
 
+    def _convert_resources(self, container: Json, settings: Json) -> None:
+        """Convert what pods may use. If they ask for less than that, it stays as it is written."""
+        resources = container.get("resources", {})
+        limits = resources.get("limits") or {}
+        if resources.get("requests", {}).items() <= limits.items():
+            resources.pop("requests", None)  # Kubernetes takes the limits
+        if resources.keys() == {"limits"}:
+            for key, own in _KEYS.items():
+                text = str(limits.get(key, ""))
+                if text and own == "gpus" and not text.isdecimal():
+                    where = f"{self._first.container_path}.resources.limits.{key}"
+                    self.refuse(where, f"it must be a whole number, not '{text}'")
+                elif text and re.fullmatch(QUANTITIES.get(own, ".*"), text):
+                    del limits[key]
+                    settings[own] = int(text) if own == "gpus" else text
+            if not limits:
+                del container["resources"]
+
     def _convert_grace(self) -> None:
         key = "terminationGracePeriodSeconds"
         written = (each for each in self._roles.values() if key in each.pod)
         found = {
-            each.path: _whole(each.pod, key, f"{each.path}.template.spec") or 0 for each in written
+            each.path: self.whole(each.pod, key, f"{each.path}.template.spec") or 0
+            for each in written
         }
         if found:
             path = max(found, key=lambda each: found[each])
@@ -383,7 +458,7 @@ class _Conversion:
     def _restart(self, name: str, kind: str, limit: int | None) -> Json | None:
         path = f"{self._roles[name].path}.restartPolicy"
         if kind not in ("Never", "OnFailure", "Always", "ExitCode"):
-            raise _refused(path, f"{kind} is not a policy of a TFJob")
+            self.refuse(path, f"{kind} is not a policy of a TFJob")
         if kind == "Never" or not limit:
             return None
         if kind == "Always":
@@ -392,16 +467,16 @@ class _Conversion:
 
     def _convert_policy(self, policy: Json, path: str) -> None:
         if policy.pop("suspend", False):
-            raise _refused(f"{path}.suspend", "distrun starts a job at once; Kueue may hold it")
+            self.refuse(f"{path}.suspend", "distrun starts a job at once; Kueue may hold it")
         if policy.pop("managedBy", None) not in (None, "", _OPERATOR):
-            raise _refused(f"{path}.managedBy", "another controller is to run it")
+            self.refuse(f"{path}.managedBy", "another controller is to run it")
         at = f"{path}.schedulingPolicy"
-        scheduling = _mapping(policy.pop("schedulingPolicy", None) or {}, at)
+        scheduling = self.mapping(policy.pop("schedulingPolicy", None) or {}, at)
         for key, own, fields, where in (
             ("scheduleTimeoutSeconds", "start", scheduling, at),
             ("activeDeadlineSeconds", "run", policy, path),
         ):
-            seconds = _whole(fields, key, where, least=1)
+            seconds = self.whole(fields, key, where, least=1)
             if seconds is not None:
                 self._spec.setdefault("timeouts", {})[own] = f"{seconds}s"
         for key, own in (("queue", "queue"), ("priorityClass", "priority_class")):
@@ -419,7 +494,7 @@ class _Conversion:
 
     def _convert_success(self, policy: str) -> None:
         if policy not in ("", "AllWorkers"):
-            raise _refused("spec.successPolicy", f"{policy} is not a policy of a TFJob")
+            self.refuse("spec.successPolicy", f"{policy} is not a policy of a TFJob")
         by_default = "chief" if "chief" in self._roles else "worker0"
         self._spec["success"] = "all" if policy else by_default
 
@@ -472,48 +547,3 @@ def _template(overlay: Json) -> Json:
         spec["containers"] = containers
     parts = (("metadata", overlay.get("metadata")), ("spec", spec))
     return {key: value for key, value in parts if value}
-
-
-def _convert_resources(container: Json, settings: Json, path: str) -> None:
-    """Convert what pods may use. If they ask for less than that, it stays as it is written."""
-    resources = container.get("resources", {})
-    limits = resources.get("limits") or {}
-    if resources.get("requests", {}).items() <= limits.items():
-        resources.pop("requests", None)  # Kubernetes takes the limits
-    if resources.keys() == {"limits"}:
-        for key, own in _KEYS.items():
-            text = str(limits.get(key, ""))
-            if text and own == "gpus" and not text.isdecimal():
-                where = f"{path}.resources.limits.{key}"
-                raise _refused(where, f"it must be a whole number, not '{text}'")
-            if text and re.fullmatch(QUANTITIES.get(own, ".*"), text):
-                del limits[key]
-                settings[own] = int(text) if own == "gpus" else text
-        if not limits:
-            del container["resources"]
-
-
-def _mapping(value: Any, path: str) -> Json:
-    if not isinstance(value, dict):
-        raise _refused(path, "it must be a mapping" if value is not None else "it is missing")
-    return value
-
-
-def _whole(fields: Json, key: str, path: str, least: int = 0) -> int | None:
-    """Take a whole number out of the fields of `path`; None: it is not there."""
-    value: int | None = fields.pop(key, None)
-    if value is not None and (type(value) is not int or value < least):
-        reason = f"it must be a whole number of {least} or more, not {value!r}"
-        raise _refused(f"{path}.{key}", reason)
-    return value
-
-
-def _text(value: Any, path: str) -> str:
-    if not isinstance(value, str):
-        raise _refused(path, "it must be a text: put quotes around it")
-    return value
-
-
-def _refused(path: str, reason: str, hint: str | None = None) -> InvalidSpecError:
-    message = f"{printable(path)}: {printable(reason)}"
-    return InvalidSpecError(message, hint=hint and one_line(hint))
