@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from distrun.spec.hostnames import host_set
+from distrun.spec.host_spec import host_set
 from harness.command import write_program
 from harness.specs import load_text, refusal
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrun.frozen import Frozen, field, replace
 from distrun.spec.addresses import is_loopback
-from distrun.spec.hostnames import MAX_HOSTS, HostSetError, host_set, machine_name
+from distrun.spec.host_spec import MAX_HOSTS, HostSetError, host_set, machine_name
 from distrun.spec.machine import is_this_machine, ssh_options
 from distrun.spec.model import HostSpec
 from distrun.spec.problems import Mark, Problems, quoted

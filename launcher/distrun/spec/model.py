@@ -23,7 +23,6 @@ from distrun.spec.common_values import (
     ENV,
     ENV_HELP,
     MAX_TASKS,
-    NOT_EXPANDED,
     PATH,
     PYTHON,
     VERBATIM,
@@ -31,16 +30,20 @@ from distrun.spec.common_values import (
     env_name_problem,
     list_hint,
 )
-from distrun.spec.hostnames import (
-    HOST_ADDRESS_PATTERN,
-    MAX_HOSTS,
-    SET_PATTERN,
-    host_address_problem,
-    host_set_problem,
+from distrun.spec.host_spec import (
+    CLUSTERS,
+    HOSTS,
+    KUBERNETES,
+    OF_SSH,
+    SLURM,
+    HostSpec,
+    SlurmNode,
+    SshSpec,
 )
-from distrun.spec.nodes import Mapping, Node, Scalar, flow_style
+from distrun.spec.nodes import Mapping, Node, flow_style
 from distrun.spec.problems import nearest, quoted
-from distrun.spec.scalars import Boolean, Choice, Duration, ExitCodes, Integer, Size, Text, one_of
+from distrun.spec.restart_spec import NO_RESTARTS, RESTART, ROLE_RESTART, RestartSpec
+from distrun.spec.scalars import Boolean, Choice, Duration, Integer, Size, Text, one_of
 from distrun.spec.schedulers import (
     KUBERNETES_HINTS,
     SLURM_HINTS,
@@ -52,7 +55,6 @@ from distrun.spec.schema import (
     Key,
     ListOf,
     Made,
-    MapOf,
     MappingSchema,
     OneOf,
     OtherKeys,
@@ -72,10 +74,15 @@ from distrun.strategies import (  # at run time too: distrun.codec reads the hin
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    pass
 
-    from distrun.spec.problems import Problems
-    from distrun.spec.schema import JsonSchema
+
+# fmt: off
+__all__ = [  # what it has from other modules
+    "CLUSTERS", "KUBERNETES", "NO_RESTARTS", "ROLE_RESTART", "SLURM", "HostSpec", "RestartSpec",
+    "SlurmNode", "SshSpec",
+]
+# fmt: on
 
 
 class ProgramKind(str, Enum):
@@ -121,188 +128,6 @@ class EnvStyle(str, Enum):
 
 TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """The variables of EnvStyle.TORCHRUN."""
-
-
-class SlurmNode(Frozen, kw_only=True):
-    """What Slurm gave to a job on one node."""
-
-    job: str
-    """The id of the job."""
-    cores: int
-    memory: int | None = None
-    """Bytes; None: all of the node."""
-    gpus: int | None = None
-    """How many GPUs; None: the cluster does not count GPUs, and all that are there may be used."""
-
-
-_INTERPRETER_PATTERN = r"[^/~$][^/$]*|(?:~?/)[^$]*"
-
-
-def _interpreter_problem(python: str) -> str | None:
-    if re.fullmatch(_INTERPRETER_PATTERN, python):
-        return None
-    text = f"must be a name that is in PATH there, or an absolute path, not {quoted(python)}"
-    return f"{text}; {NOT_EXPANDED}" if "$" in python else text
-
-
-_HOST_SET = Text(expected="a host's name", least=1, check=host_set_problem, pattern=SET_PATTERN)
-_HOST_ADDRESS = Text(
-    expected="a host's name or IP address",
-    least=1,
-    check=host_address_problem,
-    pattern=HOST_ADDRESS_PATTERN,
-)
-_HOST_GPUS = OneOf(
-    number=Integer(least=0, most=1024, description="a number of GPUs"),
-    list=ListOf(
-        item=Integer(least=0, most=1023), noun="index", expected="a list of indices such as [0, 2]"
-    ),
-)
-_INTERPRETER = Text(
-    expected=PYTHON.expected, least=1, check=_interpreter_problem, pattern=_INTERPRETER_PATTERN
-)
-
-
-# fmt: off
-class HostSpec(Frozen, kw_only=True):
-    """A machine that runs tasks. `name` is its name for ssh; this machine is `localhost`."""
-
-    name: str = key(_HOST_SET, "localhost", is_required=True,
-        examples=("gpu1", "user@gpu1", "gpu-[01-16]"),
-        help="The host's name for ssh: a name, user@name, or a range of names. localhost is "
-        "this machine.")
-    address: str | None = key(_HOST_ADDRESS, None, "the name", examples=("10.0.0.5",),
-        help="The address by which other tasks reach this host, if it is not the name.")
-    slots: int | None = key(count(1), None, "as many as needed", examples=(4,),
-        help="How many tasks may run on this host.")
-    gpus: tuple[int, ...] | None = key(_HOST_GPUS, None, "those that nvidia-smi finds",
-        examples=(4, [0, 2]),
-        help="How many GPUs to use on this host, or their indices.")
-    """Indices of the GPUs to use; None: all of the host."""
-    python: str | None = key(_INTERPRETER, None, "`program.python`",
-        examples=("/opt/tf/bin/python",),
-        help="The interpreter on this host: a name in its PATH, or an absolute path; `~` is the "
-        "home folder there.")
-    workdir: str | None = key(
-        Text(expected="an absolute path", pattern=r"/.*|~(?:/.*)?", least=1), None,
-        "`program.workdir`", examples=("/data",),
-        help="The working directory of the tasks on this host; `~` is the home folder there.")
-    env: dict[str, str] = key(ENV, {}, examples=({"NCCL_SOCKET_IFNAME": "eth1"},),
-        help=f"Environment variables for the tasks on this host. {ENV_HELP}")
-    spare: bool = key(Boolean(), False, examples=(True,),
-        help="Whether this host is a spare: it runs no task until it takes over those of a "
-        "host that was lost.")
-    spares: ClassVar[Key] = key_only(count(1), words="none", examples=(2,),
-        help="How many hosts at the end of a range of names are spares.")
-    local: bool = False
-    """Whether `name` is one of this machine's own; `localhost` always is."""
-    slurm: SlurmNode | None = None
-    """What Slurm gave of it, if it is a node of an allocation."""
-    pod: bool = False
-    """Whether it is a pod that the job creates in Kubernetes."""
-    role: str = ""
-    """The role whose tasks alone run there; empty: those of all that have no hosts of their own."""
-
-    @property
-    def machine(self) -> str:
-        return self.name.rpartition("@")[2]
-
-    @property
-    def is_local(self) -> bool:
-        return self.local or self.name in ("localhost", "127.0.0.1", "::1")
-
-    @property
-    def reach(self) -> str:
-        """The module of :mod:`distrun.supervisor.hosts` that reaches it."""
-        if self.slurm is not None:
-            return "srun"
-        if self.pod:
-            return "kubernetes"
-        return "local" if self.is_local else "ssh"
-# fmt: on
-
-
-SLURM = "slurm"
-"""In place of the list of hosts: the nodes of the Slurm allocation that distrun runs in."""
-KUBERNETES = "kubernetes"
-"""In place of the list of hosts: pods that the job creates."""
-CLUSTERS = (SLURM, KUBERNETES)
-
-
-class _HostList(ListOf):
-    """A list of hosts, or a word for those of a cluster."""
-
-    def read(self, node: Node, path: str, problems: Problems) -> Any:
-        if isinstance(node, Scalar) and node.text in CLUSTERS:
-            return node.text
-        return super().read(node, path, problems)
-
-    def json_schema(self) -> JsonSchema:
-        return {"anyOf": [Choice(values=CLUSTERS).json_schema(), super().json_schema()]}
-
-
-_LEAST_PORT = 1024
-"""No host has so many slots: such a number is a port."""
-
-
-def _hosts_hint(text: str) -> str:
-    """The list to write instead of names in one text, perhaps with slots; empty if unclear."""
-    hosts: list[Any] = []
-    for each in re.split(r"[,;\s]+(?![^\[]*\])", text.strip(",; \t")):
-        name, colon, slots = each.strip("'\"").partition(":")
-        is_count = slots.isdecimal() and 0 < int(slots) < _LEAST_PORT
-        if host_set_problem(name) or (colon and not is_count):
-            return ""
-        hosts.append({"name": name, "slots": int(slots)} if colon else name)
-    near = nearest(text, CLUSTERS)
-    return f"did you mean {quoted(near)}?" if near else f"write {flow_style(hosts)}"
-
-
-_HOSTS = _HostList(
-    item=OneOf(
-        text=Made(_HOST_SET, lambda name: Section(name=name)),
-        mapping=MappingSchema(
-            expected="a mapping such as {name: gpu1, slots: 4}", keys=keys_of(HostSpec)
-        ),
-    ),
-    expected="a list such as [localhost, 'gpu-[01-16]']",
-    least=1,
-    most=MAX_HOSTS,
-    noun="host",
-    text_hint=_hosts_hint,
-)
-_SSH_OPTION_PATTERN = r"[A-Za-z][A-Za-z0-9]*"
-
-
-def _ssh_option_problem(name: str) -> str | None:
-    message = "is not an option of ssh_config(5); write one such as ServerAliveInterval"
-    return None if re.fullmatch(_SSH_OPTION_PATTERN, name) else message
-
-
-_SSH_OPTIONS = MapOf(
-    value=VERBATIM,
-    expected="a mapping such as {ServerAliveInterval: 15}",
-    noun="option",
-    name_pattern=f"^{_SSH_OPTION_PATTERN}$",
-    check_name=_ssh_option_problem,
-)
-_OF_SSH = "your ssh configuration"
-
-
-# fmt: off
-class SshSpec(Frozen, kw_only=True):
-    user: str | None = key(Text(expected="a user's name", least=1, pattern=r"[^-\s][^\s@]*"), None,
-        _OF_SSH, examples=("u",), help="The user to log in as.")
-    port: int | None = key(Integer(least=1, most=LAST_PORT), None, _OF_SSH, examples=(22,),
-        help="The port of sshd.")
-    identity_file: str | None = key(PATH, None, _OF_SSH, examples=("~/.ssh/id_ed25519",),
-        help="The private key to log in with, relative to this file.")
-    config_file: str | None = key(PATH, None, _OF_SSH, examples=("~/.ssh/config",),
-        help="A configuration file for ssh, relative to this file.")
-    options: dict[str, str] = key(_SSH_OPTIONS, {}, examples=({"ServerAliveInterval": 15},),
-        help="More options, as in ssh_config(5).")
-    connect_timeout: float = key(Duration(), "10s", help="How long to wait for a connection.")
-# fmt: on
 
 
 class Interpreter(Frozen):
@@ -473,101 +298,6 @@ class ProgramSpec(Frozen, kw_only=True):
 _PROGRAM = MappingSchema(
     expected="a mapping such as {script: mnist}", one_of=PROGRAM_KINDS, keys=keys_of(ProgramSpec)
 )
-
-
-def exit_codes(ranges: Iterable[str]) -> set[int]:
-    """Return the exit codes of texts such as `3` and `130-255`."""
-    bounds = (each.partition("-") for each in ranges)
-    return {code for first, _, last in bounds for code in range(int(first), int(last or first) + 1)}
-
-
-def _conditions(written: Any) -> tuple[str, ...]:
-    words = [written] if isinstance(written, str) else written
-    return tuple("failure" if each == "any failure" else each for each in words)
-
-
-_CONDITION = ExitCodes(words=("preemption", "failure", "any failure", "always"))
-_CONDITIONS = OneOf(
-    text=_CONDITION,
-    list=ListOf(
-        item=_CONDITION, least=1, noun="condition", expected="a list such as [preemption, 130-255]"
-    ),
-)
-_EXIT_CODES = ListOf(
-    item=ExitCodes(),
-    noun="exit code",
-    expected="a list of exit codes and ranges such as [2, 64-78]",
-)
-_NEVER_ON = Made(_EXIT_CODES, lambda ranges: tuple(sorted(exit_codes(ranges))))
-
-
-# fmt: off
-class RestartSpec(Frozen, kw_only=True):
-    """How often and how soon failed tasks are restarted. Times are in seconds."""
-
-    max: int = key(count(0), 3,
-        help="How often the job may restart; 0: never. Restarts after a preemption do not count.")
-    backoff: float = key(Duration(zero=True), "1s",
-        help="The wait before the first restart, randomly shortened by up to a quarter. It "
-        "doubles with each restart.")
-    backoff_max: float = key(Duration(zero=True), "30s", help="The longest wait before a restart.")
-    reset_after: float | None = key(Duration(off=True), "10m",
-        help="After this long without a failure, restarts are counted from 0 again.")
-    on: tuple[str, ...] = key(Made(_CONDITIONS, _conditions), ("failure",), "any failure",
-        examples=(["preemption", "130-255"], "preemption", "always"),
-        help="The failures after which tasks restart: exit codes and ranges (for a signal, 128 + "
-        "its number), `preemption`, `failure` (any), `always` (any failure; and exit 0 of tasks "
-        "that restart alone and whose success the job does not need).")
-    """Exit codes and ranges (`130-255`), preemption, failure, always: one of them is enough."""
-    never_on: tuple[int, ...] = key(_NEVER_ON, (), examples=([2], [2, "64-78"]),
-        help="Exit codes and ranges after which nothing is restarted, whatever `on` says.")
-    min_workers: int | None = key(count(1), None, "all workers", examples=(2,),
-        help="The fewest tasks of the role worker to continue with if no host has room for "
-        "the others after a host was lost. Without it, the job waits for a host for "
-        "timeouts.start, then fails.")
-    host_failures: int = key(count(1), 3,
-        help="After so many failures in a row of tasks on the same host, that host is left "
-        "out if the tasks have room elsewhere.")
-
-    def includes(self, status: int | None, *, is_preempted: bool) -> bool:
-        """Whether `on` includes a failure with this exit status; None: it has none."""
-        if "failure" in self.on or "always" in self.on:
-            return True
-        if is_preempted and "preemption" in self.on:
-            return True
-        return status in exit_codes(each for each in self.on if each[0].isdigit())
-# fmt: on
-
-
-_RESTART_HINTS = {
-    "true": "YAML 1.1 reads on as true: put 'on' in quotes",
-    "roles": "write it as cluster.worker.restart",
-    **{each.value: f"write it as cluster.{each.value}.restart" for each in Role},
-}
-_OF_JOB = {
-    each: f"write it as restart.{each}, for the whole job"
-    for each in ("min_workers", "host_failures")
-}
-_RESTART = MappingSchema(
-    expected="a mapping such as {max: 3}",
-    unknown_hint=_RESTART_HINTS.get,
-    kind=RestartSpec,
-    keys=keys_of(RestartSpec),
-)
-ROLE_RESTART = OneOf(
-    text=Choice(
-        values=("never", "failure", "preemption", "always"),
-        all_forms="never, failure, preemption, always or a mapping such as {max: 3}",
-    ),
-    mapping=MappingSchema(
-        expected=_RESTART.expected,
-        unknown_hint={**_RESTART_HINTS, **_OF_JOB}.get,
-        keys={name: each for name, each in keys_of(RestartSpec).items() if name not in _OF_JOB},
-    ),
-)
-"""`restart` of a role: a mapping, or a word for its `on`."""
-NO_RESTARTS = RestartSpec(max=0)
-"""The meaning of a spec without the section `restart`."""
 
 
 def _addresses_hint(text: str) -> str:
@@ -846,7 +576,7 @@ def _section_hint(name: str) -> str:
         "cluster": CLUSTER.keys,
         "program": _PROGRAM.keys,
         "timeouts": keys_of(Timeouts),
-        "restart": _RESTART.keys,
+        "restart": RESTART.keys,
     }
     for section, keys in sections.items():
         if name in keys:
@@ -925,7 +655,7 @@ class Spec(Frozen, kw_only=True):
     """What workers of parameter servers do; None: the spec does not say, and it is COORDINATED."""
     program: ProgramSpec = key(_PROGRAM, examples=({"script": "mnist", "args": ["--epochs", 3]},),
         help="The program that each task runs: a script, a module or a command.")
-    hosts: tuple[HostSpec, ...] = key(_HOSTS, (HostSpec(),), "this machine",
+    hosts: tuple[HostSpec, ...] = key(HOSTS, (HostSpec(),), "this machine",
         examples=(["localhost"], ["gpu-[01-16]"], SLURM, KUBERNETES),
         help="The machines that run tasks: names, ranges of names, or mappings. `slurm`: the "
         "nodes of the Slurm allocation in which distrun runs. `kubernetes`: pods, which the "
@@ -939,7 +669,7 @@ class Spec(Frozen, kw_only=True):
     placement: Placement = key(one_of(Placement), "spread", examples=("spread", "pack"),
         help="How tasks are placed on hosts: round robin, or filling one host after another.")
     ssh: SshSpec = key(_section(SshSpec, "a mapping such as {user: u, port: 22}"), SshSpec(),
-        _OF_SSH, examples=({"user": "u", "port": 22},),
+        OF_SSH, examples=({"user": "u", "port": 22},),
         help="How distrun calls ssh to reach other hosts.")
     slurm: SlurmSpec = key(
         _section(SlurmSpec, "a mapping such as {partition: gpu, time: 12h}", SLURM_HINTS),
@@ -956,7 +686,7 @@ class Spec(Frozen, kw_only=True):
         "`strategy`: depends on the strategy.")
     strict: bool = False
     """Whether a success with a warning is a failure."""
-    restart: RestartSpec = key(_RESTART, NO_RESTARTS, "nothing is restarted",
+    restart: RestartSpec = key(RESTART, NO_RESTARTS, "nothing is restarted",
         examples=({"max": 3},),
         help="Restarts failed tasks, together with other tasks if the strategy requires it.")
     timeouts: Timeouts = key(_section(Timeouts, "a mapping such as {grace: 10s}"), Timeouts(),

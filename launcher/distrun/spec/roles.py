@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from distrun.frozen import replace
 from distrun.spec.addresses import is_loopback, parse_address
-from distrun.spec.hostnames import machine_name
+from distrun.spec.host_spec import machine_name
 from distrun.spec.machine import is_this_machine
 from distrun.spec.model import NO_RESTARTS, Ready, RestartSpec, RoleSpec
 from distrun.spec.nodes import flow_style

@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 from distrun.agent.protocol import Hello
 from distrun.spec.addresses import is_loopback
-from distrun.spec.hostnames import host_address_problem
+from distrun.spec.host_spec import host_address_problem
 
 _ANY_PORT = 9  # nothing is ever sent to it
 _FAR_AWAY = ("192.0.2.1", "2001:db8::1")

@@ -15,7 +15,7 @@ from typing import Any
 from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code, Report, Struct
 from distrun.codec import FieldError
-from distrun.spec.hostnames import host_address_problem
+from distrun.spec.host_spec import host_address_problem
 from distrun.supervisor.hosts.addresses import parse_ip
 
 _STAGES: dict[type[Report], tuple[int, int]] = {
