@@ -10,7 +10,7 @@ import pytest
 
 from distrun.errors import UsageError
 from distrun.frozen import replace
-from distrun.spec import interpreter
+from distrun.spec import program
 from distrun.spec.loader import load, load_mapping
 from distrun.spec.model import HostSpec, Placement, ProgramKind, RestartSpec, Sync
 from distrun.strategies import Role, Success
@@ -392,10 +392,10 @@ def test_it_is_as_by_hand(
     script = write_program(tmp_path / "train.py", f"{first_line.format(tmp_path)}\nprint(1)\n")
     relative = environ | active
     environ |= {name: value and str(tmp_path / value) for name, value in active.items()}
-    found = interpreter.find(str(script), environ)
-    assert interpreter.find(str(script), relative) == found
+    found = program.find_interpreter(str(script), environ)
+    assert program.find_interpreter(str(script), relative) == found
     assert found.path == str(tmp_path / expected)
-    assert (found is interpreter.OWN) is (expected == sys.executable)
+    assert (found is program.OWN_INTERPRETER) is (expected == sys.executable)
     script.chmod(0o644)  # by hand, its first line would mean nothing then
     expected = expected if active else sys.executable
-    assert interpreter.find(str(script), environ).path == str(tmp_path / expected)
+    assert program.find_interpreter(str(script), environ).path == str(tmp_path / expected)

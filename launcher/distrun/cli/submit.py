@@ -19,8 +19,8 @@ from distrun.spec.loader import load
 from distrun.spec.model import Spec
 from distrun.spec.problems import printable
 from distrun.spec.yamltext import dump
+from distrun.words.events import queue_text
 from distrun.words.formats import format_duration
-from distrun.words.queue import queue_text
 
 
 @click.command("submit", cls=options.WithProgramArguments)

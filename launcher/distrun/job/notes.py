@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 from distrun.job.events import Origin, Result
 from distrun.lifecycle import JobPhase
 from distrun.words.causes import cause_text
-from distrun.words.events import quiet_advice, quiet_text, resumed_text
+from distrun.words.events import first_times, queue_text, quiet_advice, quiet_text, resumed_text
 from distrun.words.formats import format_count, format_duration, format_names, format_time
-from distrun.words.queue import queue_text
-from distrun.words.timing import first_times
 from distrun.words.verdicts import evidence_lines, replacement_text, verdict_lines
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ from distrun.job.timing import AttemptTiming
 from distrun.lifecycle import TaskPhase
 from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes
+from distrun.words.events import timing_title
 from distrun.words.formats import age_text, format_duration, format_time, format_used, wrapped
 from distrun.words.progress import progress_words
 from distrun.words.table import Column, make_table, styled
-from distrun.words.timing import timing_title
 
 _COLUMNS = (
     Column("TASK"),

@@ -25,8 +25,7 @@ _SLOW_SECONDS = 10.0
 
 
 def name_of(pod: Pod) -> str:
-    name: str = pod.get("metadata", {}).get("name", "")
-    return name
+    return str(pod.get("metadata", {}).get("name", ""))
 
 
 def as_list(manifests: Iterable[Pod]) -> str:
@@ -36,8 +35,7 @@ def as_list(manifests: Iterable[Pod]) -> str:
 
 def shape_of(item: Pod) -> str:
     """Return the role whose pods those of a Job are; empty: of all that have none of their own."""
-    shape: str = item.get("metadata", {}).get("labels", {}).get(LABEL_OF_SHAPE, "")
-    return shape
+    return str(item.get("metadata", {}).get("labels", {}).get(LABEL_OF_SHAPE, ""))
 
 
 def is_running(pod: Pod) -> bool:

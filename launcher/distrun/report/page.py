@@ -31,7 +31,7 @@ from distrun.report.series import panels
 from distrun.spec.regular_file import open_regular_file
 from distrun.spec.units import format_bytes
 from distrun.words.causes import advise_about, cause_text
-from distrun.words.events import EventFormatter
+from distrun.words.events import EventFormatter, first_times, timing_title
 from distrun.words.formats import (
     format_count,
     format_duration,
@@ -40,7 +40,6 @@ from distrun.words.formats import (
     format_used,
 )
 from distrun.words.progress import progress_words
-from distrun.words.timing import first_times, timing_title
 from distrun.words.verdicts import labelled, steps_text
 
 if TYPE_CHECKING:

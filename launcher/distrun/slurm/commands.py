@@ -32,8 +32,8 @@ _ANSWER_CHARACTERS = 300
 class FailedCommandError(SchedulerError):
     """The command ended with an error. `printed` is what it wrote to standard error."""
 
-    def __init__(self, message: str, *, hint: str | None, printed: str) -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, message: str, printed: str) -> None:
+        super().__init__(message)
         self.printed = printed
 
 
@@ -75,11 +75,8 @@ def run(
     if code:
         complaint = done.stderr.strip() or done.stdout.strip()
         how = f"signal {-code}" if code < 0 else f"code {code}"
-        raise FailedCommandError(
-            f"{name} failed ({how}): {_quoted(complaint) or 'it printed nothing'}",
-            hint=None,
-            printed=complaint,
-        )
+        message = f"{name} failed ({how}): {_quoted(complaint) or 'it printed nothing'}"
+        raise FailedCommandError(message, complaint)
     return (done.stderr if errors else done.stdout).strip()
 
 

@@ -50,9 +50,12 @@ def list_hint(text: str) -> str:
     return f"write {flow_style(words)}" if text.isprintable() and len(text) <= _LONGEST else ""
 
 
-ARGS = ListOf(
-    item=VERBATIM, expected="a list such as [--epochs, 3]", noun="argument", text_hint=list_hint
-)
+def words(item: Text, expected: str, noun: str, least: int = 0) -> ListOf:
+    """A list of texts, which some write as one text."""
+    return ListOf(item=item, expected=expected, noun=noun, least=least, text_hint=list_hint)
+
+
+ARGS = words(VERBATIM, "a list such as [--epochs, 3]", "argument")
 ARGS_HELP = "Each argument is passed exactly as it is written (`0.10` stays `0.10`)."
 ENV_HELP = "Values are passed as they are written, and are recorded."
 PYTHON = Text(expected="a Python interpreter", least=1)

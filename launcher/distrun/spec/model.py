@@ -29,6 +29,7 @@ from distrun.spec.common_values import (
     count,
     env_name_problem,
     list_hint,
+    words,
 )
 from distrun.spec.host_spec import (
     CLUSTERS,
@@ -177,30 +178,17 @@ _MODULE = Text(
 _COMMAND = ListOf(
     item=VERBATIM, expected="a list of texts", least=1, noun="word", text_hint=command_hint
 )
-_PASS_ENV = ListOf(
-    item=Text(expected="a variable's name", check=env_name_problem),
-    expected="a list of names such as [WANDB_API_KEY]",
-    noun="name",
-    text_hint=list_hint,
+_VARIABLE = Text(expected="a variable's name", check=env_name_problem)
+_PASS_ENV = words(_VARIABLE, "a list of names such as [WANDB_API_KEY]", "name")
+_RESULT = Text(
+    expected="a path or a pattern below the working folder, such as checkpoints",
+    check=_result_problem,
 )
-_RESULTS = ListOf(
-    item=Text(
-        expected="a path or a pattern below the working folder, such as checkpoints",
-        check=_result_problem,
-    ),
-    expected="a list of paths such as [checkpoints, logs]",
-    least=1,
-    noun="path",
-    text_hint=list_hint,
+_RESULTS = words(_RESULT, "a list of paths such as [checkpoints, logs]", "path", least=1)
+_FOLDER = Text(
+    expected="a path on the hosts such as /mnt/run1", least=1, pattern=r"(?!\w+://)[^$]+"
 )
-_SHARED = ListOf(
-    item=Text(
-        expected="a path on the hosts such as /mnt/run1", least=1, pattern=r"(?!\w+://)[^$]+"
-    ),
-    expected="a list of paths such as [checkpoints]",
-    noun="path",
-    text_hint=list_hint,
-)
+_SHARED = words(_FOLDER, "a list of paths such as [checkpoints]", "path")
 _SYNC = OneOf(
     text=Choice(values=("script", "off"), all_forms="script, off or a list of paths"),
     list=ListOf(item=PATH, expected="a list of paths", least=1, noun="path"),
@@ -335,12 +323,7 @@ _READY = OneOf(
     text=one_of(Ready, all_forms=_READY_FORMS),
     mapping=MappingSchema(expected=_READY_FORMS, keys={"line": _READY_LINE}),
 )
-_AFTER = ListOf(
-    item=Text(expected="a role"),
-    expected="a list of roles such as [dispatcher]",
-    noun="role",
-    text_hint=list_hint,
-)
+_AFTER = words(Text(expected="a role"), "a list of roles such as [dispatcher]", "role")
 
 
 # fmt: off

@@ -8,15 +8,17 @@ import itertools
 import os
 import re
 import shlex
+import shutil
+import sys
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from distrun.agent.linux.regular import LARGEST_SCRIPT
 from distrun.frozen import Frozen, replace
-from distrun.spec import interpreter, resources
+from distrun.spec import resources
 from distrun.spec.common_values import NOT_EXPANDED
 from distrun.spec.input_files import is_kernel_file
-from distrun.spec.model import ProgramKind, ProgramSpec, Sync
+from distrun.spec.model import Interpreter, ProgramKind, ProgramSpec, Sync
 from distrun.spec.nodes import flow_style
 from distrun.spec.problems import Problems, nearest, quoted
 from distrun.spec.regular_file import beginning
@@ -42,6 +44,14 @@ _IPYTHON = re.compile(
 _AS_COMMENTS = (
     r"sed -i -E 's/^([ \t]*)([%!?]|get_ipython|\w+ *= *[%!]|[A-Za-z0-9_.]+[?]+\s*$)/\1pass  # \2/'"
 )
+
+
+_ACTIVE = ("VIRTUAL_ENV", "CONDA_PREFIX")
+_FIRST_LINE = re.compile(
+    rb"#!\s*(?:\S*/env\s+(?:-S\s*)?(?:(?:-\S+|\w+=\S*)\s+)*)?(\S*?python[0-9.]*)\s"
+)
+_LONGEST_LINE = 256
+OWN_INTERPRETER = Interpreter(sys.executable, "the one that runs distrun")
 
 
 def _kind(section: Section) -> ProgramKind:
@@ -154,7 +164,7 @@ class ProgramReader(Frozen):
         argv = (program, *command[1:]) if command else ()
         if command:
             self._check_files((*argv, *args), place)
-        found = interpreter.find(name if is_script else "", self.context.environ)
+        found = find_interpreter(name if is_script else "", self.context.environ)
         what = ProgramSpec(
             kind=kind, target=name, argv=argv, args=args, interpreter=found, workdir=workdir
         )
@@ -393,3 +403,28 @@ def quoted_path(path: str) -> str:
 
 def _missing_hint(written: str, otherwise: str) -> str:
     return NOT_EXPANDED if "$" in written else otherwise
+
+
+def find_interpreter(script: str, environ: Mapping[str, str]) -> Interpreter:
+    """Return the interpreter on this machine for a script, or for a module (empty).
+
+    It is used if neither the spec nor a host names one: that of the active environment, else that
+    of the script's first line, as if the script was started by hand; else the one that runs
+    distrun.
+    """
+    for name in _ACTIVE:
+        folder = environ.get(name, "")
+        if folder and os.path.realpath(folder) == os.path.realpath(sys.prefix):
+            return OWN_INTERPRETER
+        path = os.path.abspath(os.path.join(folder, "bin", "python"))
+        if folder and os.access(path, os.X_OK):
+            return Interpreter(path, f"of the active environment ({name})")
+    word = _python_of_first_line(script) if script and os.access(script, os.X_OK) else ""
+    path = shutil.which(word, path=environ.get("PATH")) or "" if word else ""
+    return Interpreter(path, "of the script's first line") if path else OWN_INTERPRETER
+
+
+def _python_of_first_line(script: str) -> str:
+    """Return the Python that the first line names; empty: it names none."""
+    found = _FIRST_LINE.match(beginning(script, _LONGEST_LINE))
+    return os.fsdecode(found[1]) if found else ""

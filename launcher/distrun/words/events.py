@@ -1,14 +1,16 @@
-"""Events in words, one line each."""
+"""What happened to a job in words: its events, its place in a queue, the phases of its attempts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol.causes import Code
 from distrun.job import events
 from distrun.job.events import Origin, Result, TimerKind
+from distrun.job.timing import AttemptTiming, Phase, first_time
 from distrun.lifecycle import JobState
 from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes
@@ -31,6 +33,9 @@ from distrun.words.formats import (
 )
 from distrun.words.progress import progress_words
 from distrun.words.verdicts import LABEL_INDENT, evidence_lines, steps_text
+
+if TYPE_CHECKING:
+    from distrun.job.scheduler import QueueEntry
 
 _NOTABLE_SECONDS = 1.0
 
@@ -115,6 +120,43 @@ def quiet_advice(job_id: str) -> str:
         f"to see where each task is: distrun stacks {job_id}; distrun kill {job_id}, or Ctrl-C in "
         "its launch, prints it and ends the job"
     )
+
+
+def queue_text(entry: QueueEntry, expected: float | None = None) -> str:
+    """Return where a job is: `pending in Slurm as job 12 (Resources), starts at about 14:05:00`.
+
+    Args:
+        entry: what its scheduler says of it.
+        expected: when it said before that it would start (Unix time), if it did.
+    """
+    words = f"{entry.state.lower()} in {entry.scheduler} as job {entry.id}"
+    if not entry.is_pending:
+        return words
+    why = f" ({entry.reason})" if entry.reason else ""
+    if entry.scheduler != "Slurm":
+        return words + why
+    starts_at = entry.starts_at or expected
+    if starts_at is None:
+        return f"{words}{why}; Slurm has no estimate of its start yet"
+    left = starts_at - time.time()
+    wait = f", in {format_duration(left)}" if left > 0 else ""
+    return f"{words}{why}; it starts at about {format_time(starts_at)}{wait}"
+
+
+def timing_title(attempt: AttemptTiming) -> str:
+    what = format_count(len(attempt.tasks), "task")
+    if attempt.resumed:
+        return f"resumed: {what}"
+    if attempt.cause is None:
+        return f"launched: {what}"
+    return f"restarted after {cause_text(attempt.cause).partition(chr(10))[0]}: {what}"
+
+
+def first_times(attempts: Sequence[AttemptTiming]) -> list[str]:
+    """Return how long it took until all tasks had printed, and had done a step, at first."""
+    phases = (Phase.FIRST_OUTPUT, Phase.FIRST_STEP)
+    known = ((phase, first_time(attempts, phase)) for phase in phases)
+    return [f"{p.words} after {format_duration(took)}" for p, took in known if took is not None]
 
 
 def _job_queued(event: events.JobQueued) -> str:
