@@ -195,11 +195,12 @@ class FailureTracker:
                 for task in after.tasks.values()
                 if task.host == event.host and not before.tasks[task.name].phase.is_final
             ]
-        elif after.outcome is None and isinstance(event, _OF_TASK) and event.task in after.tasks:
-            found = [(after.tasks[event.task], self._ends.get(event.task))]
+        elif after.outcome is None and isinstance(event, _OF_TASK):
+            task = after.tasks.get(event.task)
+            if task is not None and task.role is Role.EVALUATOR:
+                found = [(task, self._ends.get(task.name))]
         for task, trigger in found:
-            has_failed = task.phase is lifecycle.TaskPhase.FAILED and task.role is Role.EVALUATOR
-            if has_failed and trigger is not None:
+            if task.phase is lifecycle.TaskPhase.FAILED and trigger is not None:
                 return self._failure(after, trigger, [task.name])
         return None
 
