@@ -14,6 +14,7 @@ from distrun.job.events import Origin, Outcome, Result
 from distrun.job.folder import JobFolder
 from distrun.job.job import Job
 from distrun.job.resumption import spec_of
+from distrun.job.timing import unmade_restarts
 from distrun.lifecycle import JobState, TaskState
 from distrun.logs import StartupFilter, TaskLog, View
 from distrun.logs.tail import shown_end
@@ -229,14 +230,10 @@ def _about_restarts(job: Job) -> list[str]:
     why = [f"not restarted: {printable(cause_text(each))}" for each in reasons]
     if not job.restarts:
         return [labelled("restarts", each) for each in why]
-    planned: dict[int, events.RestartPlanned] = {}
-    causes: list[str] = []
-    for event in job.history:
-        if isinstance(event, events.RestartPlanned) and _is_of_job(event, job.state):
-            planned[event.number] = event
-        elif isinstance(event, events.TaskStarted):  # the last one may not have been made
-            made = [number for number, each in planned.items() if event.task in each.tasks]
-            causes += [cause_text(planned.pop(number).cause) for number in made]
+    unmade = unmade_restarts(job.history)
+    planned = (each for each in job.history if isinstance(each, events.RestartPlanned))
+    made = (each for each in planned if each not in unmade and _is_of_job(each, job.state))
+    causes = [cause_text(each.cause) for each in made]
     most_frequent = [
         cause if times == 1 else f"{cause} ({times} times)"
         for cause, times in Counter(causes).most_common(_MOST_CAUSES)

@@ -116,6 +116,26 @@ def first_time(attempts: Sequence[AttemptTiming], phase: Phase) -> float | None:
     return next((each for each in found if each is not None), None)
 
 
+def unmade_restarts(history: Iterable[events.Event]) -> list[events.RestartPlanned]:
+    """Return the restarts that were planned and not made.
+
+    Another one replaced them, or the job ended, or was lost, before one of their tasks started.
+    """
+    unmade: list[events.RestartPlanned] = []
+    waiting: dict[int, events.RestartPlanned] = {}
+    for event in history:
+        match event:
+            case events.RestartPlanned():
+                unmade += [waiting.pop(event.number)] if event.number in waiting else []
+                waiting[event.number] = event
+            case events.TaskStarted():
+                waiting = {n: each for n, each in waiting.items() if event.task not in each.tasks}
+            case events.JobEnded() | events.JobCreated():
+                unmade += waiting.values()
+                waiting = {}
+    return unmade
+
+
 class _Attempt:
     def __init__(self, cause: Cause | None = None, *, resumed: bool = False) -> None:
         self.cause, self.resumed = cause, resumed
@@ -123,10 +143,6 @@ class _Attempt:
         """The number of each task's own attempt."""
         self.times: dict[Phase, dict[str, float]] = {}
         """By phase, when each task or host reached it."""
-
-    @property
-    def is_made(self) -> bool:
-        return bool(self.tasks) or self.cause is None or Phase.QUEUED in self.times
 
     def note(self, phase: Phase, who: str, at: float) -> None:
         self.times.setdefault(phase, {})[who] = at
@@ -167,7 +183,7 @@ class Timing:
 
     def __init__(
         self,
-        history: Iterable[events.Event],
+        history: Sequence[events.Event],
         printed: Mapping[tuple[str, int], float],
         until: float,
     ) -> None:
@@ -185,6 +201,7 @@ class Timing:
         self._waits_since: float | None = None
         self._longest_stall = 0.0
         self._restarting: set[str] = set()
+        self._unmade = unmade_restarts(history)
         for event in history:
             self._read(event)
         self._end_all(until)
@@ -252,8 +269,6 @@ class Timing:
                     self._end(task, event.at)
             case events.JobEnded():
                 self._end_all(event.at)
-                # A restart may have been planned, and not made.
-                self._attempts = [each for each in self._attempts if each.is_made]
 
     def _on_created(self, event: events.JobQueued | events.JobCreated) -> None:
         self._end_all(event.at)
@@ -296,10 +311,11 @@ class Timing:
                 attempt.note(Phase.FIRST_OUTPUT, event.task, printed)
 
     def _on_restart(self, event: events.RestartPlanned) -> None:
-        attempt = _Attempt(event.cause)
-        attempt.note(Phase.ACCEPTED, "", event.at)
-        self._attempts.append(attempt)
-        self._attempt_of.update(dict.fromkeys(event.tasks, attempt))
+        if event not in self._unmade:
+            attempt = _Attempt(event.cause)
+            attempt.note(Phase.ACCEPTED, "", event.at)
+            self._attempts.append(attempt)
+            self._attempt_of.update(dict.fromkeys(event.tasks, attempt))
         self._restarting.update(event.tasks)
         for task in event.tasks:
             if (task, None) not in self._open:

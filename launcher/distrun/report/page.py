@@ -20,7 +20,7 @@ from distrun.job.events import Result
 from distrun.job.folder import JobFolder
 from distrun.job.job import read_job
 from distrun.job.notes import job_notes
-from distrun.job.timing import Activity
+from distrun.job.timing import Activity, unmade_restarts
 from distrun.lifecycle import highest, total
 from distrun.logs import TaskLog, View
 from distrun.logs.tail import shown_end
@@ -179,8 +179,7 @@ class Report:
         rows: list[dict[str, Any]] = []
         last: dict[str, Any] = {}
         """The last restart or resume."""
-        waiting: list[dict[str, Any]] = []
-        """The restarts of which no task has started yet."""
+        unmade = unmade_restarts(self.history)
         had_tasks = {*self.job.hosts_in_use, *(span.host for span in self.spans)}
 
         def add(at: float, what: str, why: str, tasks: Sequence[str] = ()) -> dict[str, Any]:
@@ -191,10 +190,10 @@ class Report:
         for event in self.history:
             match event:
                 case events.RestartPlanned():
-                    last = add(event.at, "restart", _first_line(event.cause), event.tasks)
-                    waiting.append(last)
-                case events.TaskStarted():
-                    waiting = [each for each in waiting if event.task not in each["tasks"]]
+                    is_made = event not in unmade
+                    what = "restart" if is_made else "restart, not made"
+                    tasks = event.tasks if is_made else ()
+                    last = add(event.at, what, _first_line(event.cause), tasks)
                 case events.JobResumed():
                     why = f"the job had ended {format_duration(event.down)} before"
                     last = add(event.at, "resume", why)
@@ -207,8 +206,6 @@ class Report:
                 case events.TrainingContinued() if last:
                     cost = steps_text(event.repeated_steps)
                     last["cost"] = f"{format_duration(event.seconds)} without a step, {cost}"
-        for each in waiting if self.job.outcome is not None else ():
-            each.update(what="restart, not made", tasks=())
         return rows[:_MOST_ROWS]
 
     def hosts(self) -> list[tuple[events.HostReady, str]]:
