@@ -145,7 +145,7 @@ def test_a_killed_job_continues_once_and_is_a_running_job_again(distrun: Distrun
     supervisor = psutil.Process(distrun.status(job)["supervisor_pid"])
     supervisor.suspend()
     refused = distrun.told(2, "resume", job)
-    assert "is suspended" in refused
+    assert ", suspended)" in refused
     assert f"kill -CONT {supervisor.pid}" in refused
     supervisor.resume()
     with pytest.raises(BlockingIOError):

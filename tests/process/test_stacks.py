@@ -162,9 +162,14 @@ def test_what_cannot_be_profiled(distrun: Distrun, monkeypatch: pytest.MonkeyPat
         done = distrun(command, "-t", "worker:1")
         assert (done.returncode, done.stdout) == (2, "")
         assert "nothing of worker:1 runs now" in done.stderr
-    monkeypatch.setattr(control, "_STACKS_SECONDS", 0.0)
+    monkeypatch.setattr(control, "_STACKS_SECONDS", 1e9)
+    monkeypatch.setattr(control, "_ANSWER_SECONDS", 1e9)
     supervisor = distrun.status()["supervisor_pid"]
     os.kill(supervisor, signal.SIGSTOP)
-    code, _, told = run_here(("profile", "--seconds", "1"))
-    assert (code, f"{supervisor}, suspended) does not answer" in told) == (70, True), told
+    for command, expected in ("profile", 70), ("status", 0), ("ps", 0):
+        code, shown, told = run_here((command,))
+        assert (code, f"{supervisor}, suspended) does not answer" in shown + told) == (
+            expected,
+            True,
+        )
     distrun.checked("kill")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,9 @@ from distrun.cli.options import json_option, namespace_options
 from distrun.spec.units import format_bytes
 from distrun.words.formats import age_text, format_duration, format_time, format_used
 from distrun.words.progress import progress_words
+
+if TYPE_CHECKING:
+    from distrun.job.job import Job
 
 _FAILED = ("failed", "lost")
 
@@ -62,23 +65,29 @@ def command(everything: bool, last: int | None, failed: bool, quiet: bool, as_js
             console.print_text(job.folder.job_id)
         return 0
     rows = [{**job.summary(), "cause": job.cause_word} for job in jobs]
+    for silence in filter(None, (job.silence for job in jobs)):
+        console.print_message(silence)
     if as_json:
         progress = [{"progress": progress_json(job.progress)} for job in jobs]
         console.print_json({"jobs": [row | its for row, its in zip(rows, progress, strict=True)]})
     elif rows:
         _print_table(rows, [job.progress for job in jobs])
-        for job in jobs:
-            for each in filter(None, (job.behind, *(job.warnings if job.is_running else ()))):
-                console.print_message(f"{job.folder.job_id}: {each}")
-            if job.is_lost:
-                tell_record_fault(job.folder)
-            if job.is_lost and job.resume_command is not None:
-                what = f"job {job.folder.job_id} is lost; to continue it: {job.resume_command}"
-                console.print_message(what)
+        _print_messages(jobs)
     else:
         none = "no jobs yet" if everything else "no job is running; -a lists ended jobs, too"
         console.print_message("no job has failed" if failed else none)
     return 0
+
+
+def _print_messages(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        for each in filter(None, (job.behind, *(job.warnings if job.is_running else ()))):
+            console.print_message(f"{job.folder.job_id}: {each}")
+        if job.is_lost:
+            tell_record_fault(job.folder)
+        if job.is_lost and job.resume_command is not None:
+            what = f"job {job.folder.job_id} is lost; to continue it: {job.resume_command}"
+            console.print_message(what)
 
 
 def _print_table(rows: list[dict[str, Any]], last: list[Mapping[str, str]]) -> None:

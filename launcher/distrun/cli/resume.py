@@ -49,9 +49,8 @@ def command(
     """
     store = JobStore.default()
     folder = store.newest() if job is None else store.find(job)
-    supervisor = folder.supervisor_pid()
-    if supervisor is not None:
-        raise resumption.running_error(folder, supervisor)
+    if folder.supervisor_pid() is not None:
+        raise resumption.running_error(folder)
     if folder.batch_job() is not None:
         return _queue_again(folder, overrides, assumed_dead, how)
     state = folder.state()

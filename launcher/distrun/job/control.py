@@ -69,27 +69,13 @@ def unanswered(folder: JobFolder) -> InternalError:
     pid, job_id = folder.supervisor_pid(), folder.job_id
     if pid is None:
         return InternalError(f"the supervisor of job {job_id} died")
-    text = f"the supervisor of job {job_id} ({supervisor_place(pid)}) does not answer"
+    text = f"the supervisor of job {job_id} ({folder.supervisor_place}) does not answer"
     if pid <= 0:
         return InternalError(text, hint=f"in the container that launched it: distrun kill {job_id}")
     hint = f"to end it and all its tasks: kill -KILL {pid}; distrun kill {job_id}"
-    if _is_suspended(pid):
+    if folder.is_suspended:
         hint = f"to let it continue: kill -CONT {pid}; {hint}"
     return InternalError(text, hint=hint)
-
-
-def supervisor_place(pid: int | None) -> str:
-    """Say which process a supervisor is, and whether it is suspended."""
-    if pid is None:
-        return "which has ended"
-    if pid <= 0:  # what the kernel says of a process that this one does not see
-        return "in another process namespace"
-    return f"process {pid}, suspended" if _is_suspended(pid) else f"process {pid}"
-
-
-def _is_suspended(pid: int) -> bool:
-    found = processes.find(pid)
-    return found is not None and found.state == "T"
 
 
 def resume_supervisor(folder: JobFolder) -> None:
@@ -232,19 +218,29 @@ def removed_error(folder: JobFolder) -> HostError:
 
 
 def progress(folder: JobFolder) -> dict[str, protocol.Progress]:
-    """Return what each task of a running job has reported or printed last, if it is near."""
+    """Return what each task of a running job has reported or printed last, if it is near.
+
+    Raises:
+        DistrunError: the supervisor does not answer, or does not understand the request.
+    """
     found: dict[str, protocol.Progress] = {}
-    with contextlib.suppress(DistrunError), contextlib.ExitStack() as stack:
-        # Elsewhere, its record and its samples have to do.
-        channel = None if folder.is_elsewhere else connect(folder, _ANSWER_SECONDS)
-        if channel is not None:
-            stack.enter_context(contextlib.closing(channel)).send(protocol.Watch())
-            for message in notices(channel, _ANSWER_SECONDS):
-                if isinstance(message, protocol.Progress):
-                    found[message.task] = message
-                elif isinstance(message, protocol.WatchStarted):
-                    break
-    return found
+    if folder.is_elsewhere:  # its record and its samples have to do
+        return found
+    if folder.is_suspended:
+        raise unanswered(folder)
+    channel = connect(folder, _ANSWER_SECONDS)
+    if channel is None:
+        return found
+    with contextlib.closing(channel):
+        channel.send(protocol.Watch())
+        for message in notices(channel, _ANSWER_SECONDS):
+            if isinstance(message, protocol.Progress):
+                found[message.task] = message
+            elif isinstance(message, protocol.WatchStarted):
+                return found
+        if channel.ended:
+            return found
+        raise unanswered(folder)
 
 
 def take_stacks(
@@ -275,6 +271,8 @@ def take_stacks(
             raise _unknown_result(folder)
         return None
     with contextlib.closing(channel):
+        if folder.is_suspended:
+            raise unanswered(folder)
         channel.send(protocol.TakeStacks(program, tasks, native, seconds))
         for message in notices(channel, _STACKS_SECONDS + seconds):
             if isinstance(message, protocol.StacksTaken):

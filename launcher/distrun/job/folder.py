@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrun import lifecycle
-from distrun.agent.linux import peers, private_dir
+from distrun.agent.linux import peers, private_dir, processes
 from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.protocol import INDEX_SUFFIX, UNSENT_REPORTS, Cause, Code
 from distrun.codec import decode, encode
@@ -318,6 +318,23 @@ class JobFolder:
         because it is in another process namespace.
         """
         return None if self.is_elsewhere else self._lock_holder()
+
+    @property
+    def supervisor_place(self) -> str:
+        """Which process its supervisor is, and whether that is suspended."""
+        pid = self.supervisor_pid()
+        if pid is None:
+            return "which has ended"
+        if pid <= 0:  # what the kernel says of a process that this one does not see
+            return "in another process namespace"
+        return f"process {pid}{', suspended' if self.is_suspended else ''}"
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether its supervisor is known to be suspended (SIGSTOP)."""
+        pid = self.supervisor_pid()
+        process = processes.find(pid) if pid is not None and pid > 0 else None
+        return process is not None and process.is_suspended
 
     @property
     def is_locked(self) -> bool:

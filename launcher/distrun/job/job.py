@@ -14,6 +14,7 @@ from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol.causes import Code
 from distrun.codec import field_names, to_json
+from distrun.errors import DistrunError
 from distrun.frozen import Frozen
 from distrun.job import control, events, history, record, resumption
 from distrun.job.events import Outcome, Result
@@ -347,9 +348,21 @@ class Job:
         return next(filter(None, found), {})
 
     @cached_property
+    def _answer(self) -> tuple[Mapping[str, Progress], DistrunError | None]:
+        """What its tasks have reported last, if its supervisor is near; why it says nothing."""
+        try:
+            return (control.progress(self.folder) if self.is_running else {}), None
+        except DistrunError as error:
+            return {}, error
+
+    @property
+    def silence(self) -> str | None:
+        """Why its supervisor does not say how far the tasks are; None: it does, or has ended."""
+        return None if self._answer[1] is None else str(self._answer[1])
+
+    @property
     def _present(self) -> Mapping[str, Progress]:
-        """What its tasks have reported last, if its supervisor is near."""
-        return control.progress(self.folder) if self.is_running else {}
+        return self._answer[0]
 
     @cached_property
     def _reports(self) -> dict[str, tuple[Mapping[str, str], float | None]]:

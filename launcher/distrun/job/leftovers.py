@@ -148,7 +148,7 @@ def _locked(folder: JobFolder) -> Iterator[None]:
             break
         except BlockingIOError:
             if time.monotonic() > deadline:
-                raise resumption.running_error(folder, folder.supervisor_pid()) from None
+                raise resumption.running_error(folder) from None
             time.sleep(_RETRY_SECONDS)
         except OSError:  # where the lock cannot be written, nothing can be resumed either
             yield

@@ -76,7 +76,8 @@ def _notes_on_attempts(job: Job) -> list[str]:
 
 
 def _notes_while_running(job: Job) -> list[str]:
-    notes = [f"about {format_duration(job.time_left)} left"] if job.time_left is not None else []
+    notes = [job.silence] if job.silence is not None else []
+    notes += [f"about {format_duration(job.time_left)} left"] if job.time_left is not None else []
     if job.advice is not None:
         notes.append(job.advice_words)
     if job.behind is not None and (job.advice is None or job.advice.task not in job.behind):

@@ -6,7 +6,6 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from distrun.agent.linux import processes
 from distrun.agent.protocol import Code
 from distrun.codec import decode
 from distrun.errors import HostError, UsageError
@@ -94,20 +93,16 @@ def require_former_hosts(state: JobState, hosts: Sequence[str]) -> None:
             )
 
 
-def running_error(folder: JobFolder, supervisor: int | None) -> UsageError:
-    job_id = folder.job_id
-    process = None if supervisor is None else processes.find(supervisor)
-    if supervisor is None or (process is None and supervisor > 0):
+def running_error(folder: JobFolder) -> UsageError:
+    job_id, pid = folder.job_id, folder.supervisor_pid()
+    if pid is None:
         return UsageError(f"job {job_id} is being resumed or removed by another command")
-    if process is not None and process.is_suspended:
-        return UsageError(
-            f"job {job_id} is running: its supervisor (process {supervisor}) is suspended",
-            hint=f"to let it continue: kill -CONT {supervisor}; to end it: distrun kill {job_id}",
-        )
-    place = "in another process namespace" if process is None else f"process {supervisor}"
+    how = f"to follow it: distrun logs -f {job_id}"
+    if folder.is_suspended:
+        how = f"to let it continue: kill -CONT {pid}"
     return UsageError(
-        f"job {job_id} is running (supervisor: {place})",
-        hint=f"to follow it: distrun logs -f {job_id}; to end it: distrun kill {job_id}",
+        f"job {job_id} is running (supervisor: {folder.supervisor_place})",
+        hint=f"{how}; to end it: distrun kill {job_id}",
     )
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from distrun.agent.protocol import KILL_GRACE, Cause, JobEvent, Notice, Watch, WatchStarted
 from distrun.errors import DistrunError
 from distrun.job import control, events, leftovers, queued_job, traces
-from distrun.job.control import supervisor_place
 from distrun.words.causes import cause_text
 from distrun.words.events import event_text
 from distrun.words.formats import format_count, format_names
@@ -152,8 +151,7 @@ class StoppedJob:
                 if not state.killing:
                     what += f"; to leave the logs there: distrun kill {self._job_id}"
         if not self._has_answered:
-            place = supervisor_place(self.folder.supervisor_pid())
-            what = f"its supervisor ({place}), which has not answered yet"
+            what = f"its supervisor ({self.folder.supervisor_place}), which has not answered yet"
         line = f"job {self._job_id}: waiting for {what}"
         if line not in self._said:
             self._said.add(line)

@@ -138,7 +138,7 @@ def _reopen(folder: job_folder.JobFolder) -> tuple[job_folder.JobFolder, JobStat
     try:
         opened = job_folder.reopen(folder.path)
     except BlockingIOError:
-        raise resumption.running_error(folder, folder.supervisor_pid()) from None
+        raise resumption.running_error(folder) from None
     except PermissionError:
         raise UsageError(
             f"job {folder.job_id} belongs to another user, or other users can change it",
