@@ -96,6 +96,9 @@ def test_attach_shows_all_output(distrun: Distrun, terminal: OpenTerminal, tmp_p
         assert window.finish() == 3
         assert f"job {job} failed" in window.seen
     assert "worker:0 |" not in windows[1].text()
+    assert "last lines" not in windows[0].text()
+    window = terminal("attach")
+    assert (window.finish(), "last lines" in window.text()) == (3, True)
     ended = distrun("attach")
     _, told = followed.communicate(timeout=60)
     assert (ended.returncode, followed.returncode) == (3, 0)

@@ -56,11 +56,14 @@ def test_validate_imports_nothing_of_the_program(distrun: Distrun) -> None:
     program = {"script": "train.py", "python": str(python)}
     # The start of Python itself imports others from there.
     write_traps(distrun.cwd / "lib", ran, ["ast", "json", "typing"])
+    write_traps(distrun.cwd, ran, ["json", "random"])
+    plain, distrun.argv = distrun.argv, (sys.executable, "-Bm", "distrun")
     for env in ({"PYTHONPATH": "lib"}, {}):
         done = distrun("validate", distrun.write_spec("", program={**program, "env": env}))
         assert "train.py:2:1: warning: Python 3." in done.stderr, done.stderr
         assert not ran.exists(), ran.read_text()
         write_traps(distrun.cwd, ran)
+        distrun.argv = plain
 
 
 def test_tensorboard_imports_nothing_from_the_workdir(tmp_path: Path) -> None:

@@ -42,11 +42,8 @@ def command(job: str | None, tasks: tuple[str, ...], all_output: bool) -> int:
       id=$(distrun launch job.yaml -d) && distrun attach "$id"
       distrun attach mnist -t chief
     """
-    folder = find_job(job)
-    names = folder.state().task_names
-    if names:
-        check_choice([names], tasks)
-    return _AttachedView(folder, LaunchOptions(tasks=tasks, all_output=all_output)).run()
+    options = LaunchOptions(tasks=tasks, all_output=all_output)
+    return _AttachedView(find_job(job), options).run()
 
 
 class _AttachedView(ShownJob):
@@ -62,6 +59,12 @@ class _AttachedView(ShownJob):
         if state.tasks:
             self._view.show_plan(state)
             self._follow_logs(state)
+        if not self._session.has_supervisor:
+            self._chosen = []  # only the end of all output was shown, perhaps not theirs
+
+    def _follow_logs(self, state: JobState) -> None:
+        check_choice([state.task_names], self._options.tasks)
+        super()._follow_logs(state)
 
     def run(self) -> int:
         try:
