@@ -359,7 +359,7 @@ class Job:
         """
         from distrun.codec import JSON_VERSION
         from distrun.job import chosen_logs
-        from distrun.job.control import SupervisorWatch
+        from distrun.job.control import watch
         from distrun.logs import View, merged
 
         most = _number("lines", lines)
@@ -368,18 +368,20 @@ class Job:
         folder = self._existing()
         after = None if since is None else time.time() - since
         with contextlib.ExitStack() as stack:
-            watch = None
+            supervised = None
             if follow:
-                watch = stack.enter_context(contextlib.closing(SupervisorWatch(folder)))
-            names = chosen_logs.planned_tasks(folder, watch)
+                supervised = stack.enter_context(contextlib.closing(watch(folder)))
+            names = chosen_logs.planned_tasks(folder, supervised)
             chosen_logs.check_choice([names], tasks)
             names = chosen_logs.chosen_tasks(names, tasks)
             logs = chosen_logs.output_logs(folder, names, labelled=True)
             view = View([each.task for each in logs], json_version=JSON_VERSION)
-            if watch is None:
+            if supervised is None:
                 blocks = merged(logs, view, last=lines, since=after)
             else:
-                blocks = chosen_logs.followed(folder, logs, view, watch, last=lines, since=after)
+                blocks = chosen_logs.followed(
+                    folder, logs, view, supervised, last=lines, since=after
+                )
             for block in blocks:
                 for fields in map(json.loads, block.splitlines()):
                     yield LogLine(fields["task"], fields["line"], fields["at"])

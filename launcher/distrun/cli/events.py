@@ -36,7 +36,7 @@ def command(job: str | None, follow: bool, last: int | None, as_json: bool) -> i
       distrun events mnist -n 5
       distrun events -f --json > events.jsonl
     """
-    from distrun.job.control import SupervisorWatch
+    from distrun.job.control import watch
     from distrun.job.record import EventReader
     from distrun.words.events import EventFormatter
 
@@ -46,9 +46,7 @@ def command(job: str | None, follow: bool, last: int | None, as_json: bool) -> i
         EventReader(str(each)) for each in (folder.events_file, folder.unsent_reports_file)
     )
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
-        supervised = (
-            stack.enter_context(contextlib.closing(SupervisorWatch(folder))) if follow else None
-        )
+        supervised = stack.enter_context(contextlib.closing(watch(folder))) if follow else None
         ended = False
         while not ended:
             ended = supervised is None or supervised.has_ended()

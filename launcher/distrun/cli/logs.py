@@ -104,7 +104,7 @@ def command(
     """
     from distrun.codec import JSON_VERSION
     from distrun.job import chosen_logs
-    from distrun.job.control import SupervisorWatch
+    from distrun.job.control import watch
     from distrun.logs import StartupFilter, View, merged
 
     folders = _folders(jobs, all_jobs=all_jobs)
@@ -117,7 +117,7 @@ def command(
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         supervised = None
         if follow:
-            supervised = stack.enter_context(contextlib.closing(SupervisorWatch(folders[0])))
+            supervised = stack.enter_context(contextlib.closing(watch(folders[0])))
         planned = {
             folder: chosen_logs.planned_tasks(folder, supervised) or _tasks_by_files(folder)
             for folder in folders

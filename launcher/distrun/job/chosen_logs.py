@@ -12,11 +12,11 @@ from distrun.words.formats import format_names
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from distrun.job.control import SupervisorWatch
+    from distrun.job.control import JobWatch
     from distrun.job.folder import JobFolder
 
 
-def planned_tasks(folder: JobFolder, supervised: SupervisorWatch | None) -> list[str]:
+def planned_tasks(folder: JobFolder, supervised: JobWatch | None) -> list[str]:
     """The names of a job's tasks. With a supervisor, it waits until they are planned."""
     while True:
         ended = supervised is None or supervised.has_ended()
@@ -66,7 +66,7 @@ def followed(
     folder: JobFolder,
     logs: list[TaskLog],
     view: View,
-    supervised: SupervisorWatch,
+    supervised: JobWatch,
     *,
     last: int | None,
     since: float | None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from distrun.agent import protocol
 from distrun.agent.linux import processes, syscalls
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from distrun.job.stacks import Stacks
     from distrun.job.stop_order import StopOrder
     from distrun.lifecycle import JobState
+
+    JobWatch: TypeAlias = "SupervisorWatch | QueuedJobWatch"
 
 _CONNECT_SECONDS = 30.0
 _ANSWER_SECONDS = 5.0
@@ -143,20 +145,15 @@ def require_supervisor_ended(folder: JobFolder, channel: SupervisorChannel) -> N
     """Check that a supervisor that has closed a channel has done so because it ended.
 
     Raises:
-        HostError: it lives.
+        DistrunError: it lives.
     """
     if folder.is_elsewhere:
         from distrun.job import queued_job
 
         queued_job.require_ended(folder, channel)
         return
-    supervisor = _living(folder, _EXIT_SECONDS)
-    if supervisor is not None:
-        raise HostError(
-            f"the supervisor of job {folder.job_id} (process {supervisor}) lives, and does not "
-            "understand this command: it may be of another version of distrun",
-            hint=f"to stop the job: kill -TERM {supervisor}; distrun wait {folder.job_id}",
-        )
+    if _living(folder, _EXIT_SECONDS):
+        raise unanswered(folder)
 
 
 def wait_for_final_state(folder: JobFolder, timeout: float | None = None) -> JobState:
@@ -167,29 +164,22 @@ def wait_for_final_state(folder: JobFolder, timeout: float | None = None) -> Job
         HostError: the record is damaged and does not have the job's end, or it was removed.
         InternalError: the supervisor died, and the record does not have the job's end.
     """
-    if folder.is_elsewhere:
-        from distrun.job import queued_job
-
-        return queued_job.wait_for_end(folder, timeout)
+    late = WaitTimeoutError(f"job {folder.job_id} has not ended yet")
     deadline = None if timeout is None else time.monotonic() + timeout
     try:
-        channel = connect(folder, _CONNECT_SECONDS if timeout is None else timeout)
+        patience = _CONNECT_SECONDS if timeout is None else timeout
+        watched = watch(folder, patience=patience, wakes=False)
     except InternalError:
         if timeout is None:
             raise
-        raise WaitTimeoutError(f"job {folder.job_id} has not ended yet") from None
-    while channel is not None:
-        left = None if deadline is None else deadline - time.monotonic()
-        with contextlib.closing(channel):
-            for _ in notices(channel, left):
-                pass
-            if not channel.ended:
-                raise WaitTimeoutError(f"job {folder.job_id} has not ended yet")
-        channel = None if _living(folder, _LOOK_SECONDS) is None else connect(folder)
-    state = folder.state()
-    if state.outcome is None or not state.phase.is_final:
-        raise _unknown_result(folder)
-    return state
+        raise late from None
+    with contextlib.closing(watched):
+        while not watched.has_ended():
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise late
+            watched.wait(left)
+        return watched.final_state()
 
 
 def _unknown_result(folder: JobFolder) -> DistrunError:
@@ -284,26 +274,32 @@ def take_stacks(
     return None
 
 
+def watch(folder: JobFolder, *, patience: float = _CONNECT_SECONDS, wakes: bool = True) -> JobWatch:
+    """Return what detects the end of a job. Close it.
+
+    `wakes`: whether its `wait` ends with everything that happens to the job.
+    """
+    if folder.is_elsewhere:
+        from distrun.job.queued_job import QueuedJobWatch
+
+        return QueuedJobWatch(folder)
+    return SupervisorWatch(folder, patience, wakes=wakes)
+
+
 class SupervisorWatch:
-    """Detects the end of a job's supervisor without polling, if that is on this machine."""
+    """Detects the end of a job whose supervisor is on this machine, without polling."""
 
-    def __init__(self, folder: JobFolder) -> None:
-        self._folder = folder
-        self._queued: QueuedJobWatch | None = None
-        self._channel = None
-        if folder.is_elsewhere:
-            from distrun.job.queued_job import QueuedJobWatch
+    polls = False
+    """Whether the job's files must be looked at again and again: others write them."""
 
-            self._queued = QueuedJobWatch(folder)
-            return
-        self._channel = connect(folder)
-        if self._channel is not None:
+    def __init__(self, folder: JobFolder, patience: float, *, wakes: bool) -> None:
+        self._folder, self._wakes = folder, wakes
+        self._follow(patience)
+
+    def _follow(self, patience: float) -> None:
+        self._channel = connect(self._folder, patience)
+        if self._channel is not None and self._wakes:
             self._channel.send(protocol.Watch())
-
-    @property
-    def polls(self) -> bool:
-        """Whether the job's files must be looked at again and again: others write them."""
-        return self._queued is not None
 
     @property
     def descriptor(self) -> int | None:
@@ -311,27 +307,33 @@ class SupervisorWatch:
         return None if self._channel is None else self._channel.reader
 
     def has_ended(self) -> bool:
-        """Return whether it has ended.
+        """Return whether the job has ended.
 
         Raises:
-            DistrunError: it lives, and does not understand the request; or Slurm does not answer.
+            DistrunError: its supervisor lives, and does not answer or understand the request.
         """
-        if self._queued is not None:
-            return self._queued.has_ended()
         if self._channel is None:
             return True
         for _, message in self._channel.receive():
             require_accepted(message)
         if self._channel.ended:
-            require_supervisor_ended(self._folder, self._channel)
-        return self._channel.ended
+            self.close()
+            self._channel = None
+            if _living(self._folder, _LOOK_SECONDS):  # it is about to end, or the job is resumed
+                self._follow(_CONNECT_SECONDS)
+        return self._channel is None
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until something happens to the job, for so many seconds at most."""
-        if self._queued is not None:
-            self._queued.wait(timeout)
-        elif self._channel is not None:
+        if self._channel is not None:
             syscalls.wait_until_ready([self._channel.reader], (), timeout)
+
+    def final_state(self) -> JobState:
+        """Return the state of the job, which has ended. Raises DistrunError: it is unknown."""
+        state = self._folder.state()
+        if state.outcome is None or not state.phase.is_final:
+            raise _unknown_result(self._folder)
+        return state
 
     def close(self) -> None:
         if self._channel is not None:

@@ -21,7 +21,7 @@ from distrun.agent.linux import syscalls
 from distrun.agent.protocol import KILL_GRACE, Cause, Code, Notice, Request
 from distrun.agent.protocol.channel import Channel, ProtocolError
 from distrun.codec import from_json
-from distrun.errors import EXIT_KILLED, HostError, UsageError, WaitTimeoutError
+from distrun.errors import EXIT_KILLED, HostError, UsageError
 from distrun.frozen import Frozen, replace
 from distrun.job import held_package, relay
 from distrun.job.events import JobEnded, JobQueued, Origin, Outcome, Result
@@ -212,7 +212,12 @@ def _outcome(entry: QueueEntry, folder: JobFolder) -> Outcome:
 
 
 class QueuedJobWatch:
-    """Follows a submitted job from another machine, by looking again and again."""
+    """Follows a submitted job from another machine, by looking again and again.
+
+    As :class:`.control.SupervisorWatch`, which follows a job of this machine.
+    """
+
+    polls, descriptor = True, None
 
     def __init__(self, folder: JobFolder) -> None:
         self._folder = folder
@@ -251,6 +256,20 @@ class QueuedJobWatch:
 
     def wait(self, timeout: float | None = None) -> None:
         time.sleep(_POLL_SECONDS if timeout is None else max(0.0, min(_POLL_SECONDS, timeout)))
+
+    def final_state(self) -> JobState:
+        """Return the state of the job, which has ended. Raises HostError: it is unknown."""
+        if not self.job.state.phase.is_final:
+            who = f"{self.job.scheduler} no longer knows job {self.job.state.batch_id}"
+            log = self._folder.path / self._folder.batch_log.name
+            raise HostError(
+                f"{who}, and its record has no end: its result is unknown",
+                hint=f"what its batch script printed: {log}" if log.exists() else None,
+            )
+        return self.job.state
+
+    def close(self) -> None:
+        """There is nothing to close."""
 
 
 class RemoteChannel(Channel[Notice, Request]):
@@ -341,31 +360,6 @@ def require_ended(folder: JobFolder, channel: Channel[Notice, Request]) -> None:
         if isinstance(channel, RemoteChannel) and (said := _said(channel.errors)):
             text += f": {said}"
         raise HostError(text, hint="the job continues; call this command again")
-
-
-def wait_for_end(folder: JobFolder, timeout: float | None = None) -> JobState:
-    """Wait for the end of a submitted job, and return its state.
-
-    Raises:
-        WaitTimeoutError: it has not ended after `timeout` seconds.
-        HostError: its result is unknown, or the scheduler does not answer.
-    """
-    watch = QueuedJobWatch(folder)
-    deadline = None if timeout is None else time.monotonic() + timeout
-    while not watch.has_ended():
-        if deadline is not None and time.monotonic() >= deadline:
-            raise WaitTimeoutError(f"job {folder.job_id} has not ended yet")
-        watch.wait(None if deadline is None else deadline - time.monotonic())
-    state = watch.job.state
-    if not state.phase.is_final:
-        batch = folder.batch_job()
-        log = folder.path / folder.batch_log.name
-        raise HostError(
-            f"{watch.job.scheduler} no longer knows job {'' if batch is None else batch.id}, and "
-            "its record has no end: its result is unknown",
-            hint=f"what its batch script printed: {log}" if log.exists() else None,
-        )
-    return state
 
 
 def stop(folder: JobFolder, order: StopOrder, say: Callable[[str], None]) -> bool:
