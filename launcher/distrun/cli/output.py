@@ -120,9 +120,6 @@ class Output(io.RawIOBase):
         Returns False if the descriptor `wake` becomes readable or the deadline (monotonic) passes
         before that.
         """
-        # Imported here because the commands that print little do not wait.
-        from distrun.agent.linux import syscalls
-
         while self.pending > at_most:
             left = None if deadline is None else deadline - time.monotonic()
             ready = syscalls.wait_until_ready([self.progress, wake], (), left)

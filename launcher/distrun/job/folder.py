@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 from distrun import lifecycle
 from distrun.agent.linux import peers, private_dir, processes
 from distrun.agent.linux.facts import pid_namespace
+from distrun.agent.linux.job_processes import Traces
 from distrun.agent.protocol import INDEX_SUFFIX, UNSENT_REPORTS, Cause, Code
 from distrun.codec import decode, encode
 from distrun.errors import HostError, UsageError
@@ -255,6 +256,21 @@ class JobFolder:
         # The record lost its beginning.
         return replace(state, job_id=self.job_id, created_at=self.created_ns / 1e9)
 
+    def traces(self, state: lifecycle.JobState, host: str | None = None) -> Traces:
+        """Return what the job's processes on a host are recognized by; None: on this machine."""
+        own, hosts = pid_namespace(), {**state.former_hosts, **state.hosts}
+        here = [each.name for each in hosts.values() if each.pid_namespace == own]
+        first = {
+            task.pid: (task.name, task.attempt, task.started_at)
+            for task in state.tasks.values()
+            if task.host in (here if host is None else (host,))
+            and task.pid is not None
+            and task.started_at is not None
+        }
+        if host is not None:
+            own = hosts[host].pid_namespace if host in hosts else ""
+        return Traces(self.token, own, first, self.job_id)
+
     def logged_tasks(self) -> list[str]:
         """Return the tasks that have logs, for a record that has lost the plan."""
         return [task_of_log(each) for each in sorted(log.name for log in self.logs.glob("*-*.log"))]
@@ -331,10 +347,10 @@ class JobFolder:
 
     @property
     def is_suspended(self) -> bool:
-        """Whether its supervisor is known to be suspended (SIGSTOP)."""
+        """Whether its supervisor is known to be suspended (SIGSTOP): SIGCONT lets it continue."""
         pid = self.supervisor_pid()
         process = processes.find(pid) if pid is not None and pid > 0 else None
-        return process is not None and process.is_suspended
+        return process is not None and process.state == "T"  # not "t": a debugger holds it
 
     @property
     def is_locked(self) -> bool:
@@ -670,19 +686,14 @@ def _changeable_error(path: Path) -> UsageError:
         )
     import shlex
 
-    can_change = os.geteuid() in (0, status.st_uid) and not _is_meant_for_everybody(path, status)
-    repair = f"run `chmod go-w {shlex.quote(str(path))}`, or " if can_change else ""
-    return UsageError(
-        f"other users can write to {path}, and so change the files of your jobs",
-        hint=repair + own,
+    # A path like /tmp or /dev/null is meant for everybody, and not a folder for jobs.
+    is_shared = not stat.S_ISDIR(status.st_mode) or (
+        bool(status.st_mode & stat.S_ISVTX) and bool({*os.listdir(path)} - {"jobs"})
     )
-
-
-def _is_meant_for_everybody(path: Path, status: os.stat_result) -> bool:
-    """Tell whether a path is one like /tmp or /dev/null, and not a folder for jobs."""
-    if not stat.S_ISDIR(status.st_mode):
-        return True
-    return bool(status.st_mode & stat.S_ISVTX) and bool({*os.listdir(path)} - {"jobs"})
+    can_change = os.geteuid() in (0, status.st_uid) and not is_shared
+    repair = f"run `chmod go-w {shlex.quote(str(path))}`, or " if can_change else ""
+    text = f"other users can write to {path}, and so change the files of your jobs"
+    return UsageError(text, hint=repair + own)
 
 
 def _user_name(uid: int) -> str:

@@ -15,7 +15,7 @@ from distrun.agent.loop import Loop
 from distrun.agent.protocol import KILL_GRACE, Cause, Code
 from distrun.errors import EXIT_KILLED, DistrunError, HostError
 from distrun.frozen import Frozen, replace
-from distrun.job import record, resumption, traces
+from distrun.job import record, resumption
 from distrun.job.events import HostCleared, JobEnded, Outcome
 from distrun.job.record import EventLog
 from distrun.job.stop_order import StopOrder
@@ -54,7 +54,7 @@ class Left(Frozen, kw_only=True):
 
 
 def exist_here(folder: JobFolder) -> bool:
-    return bool(job_processes.find(traces.here(folder, folder.state())))
+    return bool(job_processes.find(folder.traces(folder.state())))
 
 
 def end_here(known: Traces) -> Ended:
@@ -111,7 +111,7 @@ def end(
     with _locked(folder):
         ended, errors = None, list[DistrunError]()
         try:
-            ended = end_here(traces.here(folder, folder.state()))
+            ended = end_here(folder.traces(folder.state()))
         except HostError as error:
             errors.append(error)
         state = folder.state()  # agents write reports until they end
@@ -125,7 +125,8 @@ def end(
         # Without a record, no task has begun.
         is_incomplete = os.path.lexists(file) and record.fault(file) is not None
         if not state.phase.is_final and is_incomplete and _may_use_hosts(folder):
-            errors.append(_unknown_hosts(folder))
+            hint = "they were ended on this machine; look at the others"
+            errors.append(resumption.unknown_hosts_error(folder, hint))
         with contextlib.suppress(OSError):  # it cannot be written: nothing is resumed from it
             _record(folder, state, hosts, "" if errors else command)
         state = folder.state()
@@ -170,13 +171,6 @@ def _may_use_hosts(folder: JobFolder) -> bool:
         return True
     reaches = (make_former_reach(host.name, spec) for host in spec.hosts)
     return any(reach.lifetime is not Lifetime.SUPERVISOR for reach in reaches)
-
-
-def _unknown_hosts(folder: JobFolder) -> HostError:
-    return HostError(
-        f"the record of job {folder.job_id} is damaged, so it is not known where its tasks may run",
-        hint=f"they were ended on this machine; look at the others; its record: {folder.path}",
-    )
 
 
 def unreached_error(folder: JobFolder, hosts: tuple[str, ...]) -> HostError:

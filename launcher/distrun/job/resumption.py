@@ -65,17 +65,19 @@ def require_resumable(folder: JobFolder, state: JobState) -> None:
         UsageError: it has succeeded.
         HostError: its record is damaged.
     """
-    job_id = folder.job_id
     if not is_resumable(state):
         raise UsageError(
-            f"job {job_id} has succeeded: there is nothing to resume",
+            f"job {folder.job_id} has succeeded: there is nothing to resume",
             hint="to run it again: distrun launch SPEC",
         )
     if record.fault(str(folder.events_file)) is not None:
-        raise HostError(
-            f"the record of job {job_id} is damaged, so it is not known where its tasks may run",
-            hint=f"launch it again; its record: {folder.path}",
-        )
+        raise unknown_hosts_error(folder, "launch it again")
+
+
+def unknown_hosts_error(folder: JobFolder, hint: str) -> HostError:
+    what = f"the record of job {folder.job_id} is damaged"
+    text = f"{what}, so it is not known where its tasks may run"
+    return HostError(text, hint=f"{hint}; its record: {folder.path}")
 
 
 def require_former_hosts(state: JobState, hosts: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import KILL_GRACE, Cause, JobEvent, Notice, Watch, WatchStarted
 from distrun.errors import DistrunError
-from distrun.job import control, events, leftovers, queued_job, traces
+from distrun.job import control, events, leftovers, queued_job
 from distrun.words.causes import cause_text
 from distrun.words.events import event_text
 from distrun.words.formats import format_count, format_names
@@ -51,7 +51,7 @@ class StoppedJob:
         self._is_queued = folder.is_elsewhere
         self._had_ended = state.phase.is_final
         # The folder may be gone when the supervisor has ended.
-        self._traces = traces.here(folder, state)
+        self._traces = folder.traces(state)
         self._has_answered = False
         """Whether the supervisor has answered the last request to watch."""
         self._lease = state.timeouts.link

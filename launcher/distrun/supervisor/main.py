@@ -19,7 +19,7 @@ from distrun.agent.protocol.channel import Channel
 from distrun.codec import from_json
 from distrun.errors import DistrunError, HostError, InternalError, UsageError
 from distrun.job import folder as job_folder
-from distrun.job import leftovers, resumption, traces
+from distrun.job import leftovers, resumption
 from distrun.lifecycle import JobState
 from distrun.spec.model import Spec
 from distrun.supervisor import forked_process, guard
@@ -147,7 +147,7 @@ def _reopen(folder: job_folder.JobFolder) -> tuple[job_folder.JobFolder, JobStat
     except FileNotFoundError:
         raise UsageError(f"job {folder.job_id} has just been removed") from None
     resumption.require_resumable(opened, opened.state())
-    leftovers.end_here(traces.here(opened, opened.state()))
+    leftovers.end_here(opened.traces(opened.state()))
     # Agents may have written reports until now.
     return opened, opened.state()
 

@@ -16,7 +16,6 @@ from distrun.agent.linux import facts
 from distrun.agent.linux.job_processes import Traces
 from distrun.agent.protocol import Cause, Code, Report
 from distrun.agent.protocol.file_messages import FilesPreserved
-from distrun.job import traces
 from distrun.job.folder import JobFolder
 from distrun.lifecycle import JobState
 from distrun.spec.model import HostSpec, Spec
@@ -307,7 +306,7 @@ def find_former_agents(
             FormerAgent(
                 *(name, make_former_reach(name, spec), links, mirror),
                 token=host.token,
-                traces=traces.of_host(folder, former, name),
+                traces=folder.traces(former, name),
                 folder=host.folder,
                 lease=0.0 if host.has_ended else former.timeouts.link,
             )
