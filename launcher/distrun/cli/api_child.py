@@ -15,8 +15,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code, StopJob
-from distrun.cli import signals
+from distrun.cli.guarded_command import run_guarded
 from distrun.cli.program_check import ProgramCheck, require_keras_2
 from distrun.cli.signals import TerminatedError
 from distrun.cli.spec_warnings import find_warnings
@@ -29,7 +30,7 @@ from distrun.job.session import Listener, Session, all_executed
 from distrun.lifecycle import JobState
 from distrun.spec.model import Spec
 from distrun.spec.problems import SpecProblemsError
-from distrun.supervisor import guard, supervisor_process
+from distrun.supervisor import supervisor_process
 from distrun.words.causes import cause_advice, cause_text
 
 _STDIN = 0
@@ -42,16 +43,20 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a thread of the program may block some
     request = json.loads(_read_line(_STDIN))
     spec = from_json(Spec, request["spec"])
-    operation = request["operation"]
-    if operation == "launch":
+    if request["operation"] == "launch":
         supervisor_process.start_early()
+        _answer(lambda: _launch(spec, request))
+        return
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    syscalls.die_with_parent(request["parent"], signal.SIGTERM)
+    make = _plan if request["operation"] == "plan" else _warnings
+    with contextlib.suppress(TerminatedError):  # nobody waits for an answer
+        run_guarded(lambda: _answer(lambda: make(spec)))
+
+
+def _answer(make: Callable[[], dict[str, Any]]) -> int:
     try:
-        if operation == "launch":
-            answer = _launch(spec, request)
-        else:
-            answer = _run_guarded(spec, _plan if operation == "plan" else _warnings, request)
-    except TerminatedError:
-        return  # nobody waits for an answer
+        answer = make()
     except SpecProblemsError as error:
         answer = {"exit_code": error.exit_code, "problems": to_json(error.problems)}
     except DistrunError as error:
@@ -63,6 +68,7 @@ def main() -> None:
         }
     sys.stdout.write(json.dumps(answer))
     sys.stdout.flush()
+    return 0
 
 
 def _read_line(descriptor: int) -> bytes:
@@ -71,21 +77,6 @@ def _read_line(descriptor: int) -> bytes:
     while not line.endswith(b"\n") and (block := os.read(descriptor, 1 << 20)):
         line += block
     return bytes(line)
-
-
-def _run_guarded(
-    spec: Spec, run: Callable[[Spec], dict[str, Any]], request: dict[str, Any]
-) -> dict[str, Any]:
-    """Run an operation that leaves nothing, also if the program or a signal ends it."""
-    signals.raise_once(signal.SIGTERM)
-    guard.become_guard(request["parent"])
-    try:
-        try:
-            return run(spec)
-        finally:
-            signals.block(signal.SIGTERM)
-    finally:  # also if the signal comes in the finally above
-        guard.end_processes()
 
 
 def _warnings(spec: Spec) -> dict[str, Any]:
