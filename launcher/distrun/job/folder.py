@@ -44,6 +44,8 @@ _ID_LETTERS = 6
 _UNFINISHED_SECONDS = 600.0
 _BEGINNING_SECONDS = 60.0
 """So long after its creation, a job's record may still have no event while its lock is held."""
+_LOCK_SECONDS = 0.1
+"""How often a lock is tried that another process holds."""
 _LARGEST_BATCH_FILE = 1 << 16
 _TOKEN_BYTES = 16
 _TOKEN = re.compile(rb"[0-9a-f]{32}")
@@ -381,6 +383,26 @@ class JobFolder:
             os.close(descriptor)
             raise
         return descriptor
+
+    @contextlib.contextmanager
+    def locked(self, seconds: float = 0.0) -> Iterator[None]:
+        """Hold the lock. Another process that holds it is waited for, for so many seconds.
+
+        Raises BlockingIOError if that still holds it.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                lock = self.acquire_lock()
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_LOCK_SECONDS)
+        try:
+            yield
+        finally:
+            os.close(lock)
 
     def release_lock(self) -> None:
         """Release the lock: closing any descriptor of its file does that. See fcntl(2)."""

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _LOCK_SECONDS = 30.0
 """How long another command may take that ends the same job."""
-_RETRY_SECONDS = 0.1
 _POLL_SECONDS = 0.1
 
 
@@ -142,22 +141,14 @@ def end(
 @contextlib.contextmanager
 def _locked(folder: JobFolder) -> Iterator[None]:
     """Hold the job's lock: a command that resumes it waits, or is waited for."""
-    deadline = time.monotonic() + _LOCK_SECONDS
-    while True:
+    with contextlib.ExitStack() as stack:
         try:
-            lock = folder.acquire_lock()
-            break
+            stack.enter_context(folder.locked(_LOCK_SECONDS))
         except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise resumption.running_error(folder) from None
-            time.sleep(_RETRY_SECONDS)
-        except OSError:  # where the lock cannot be written, nothing can be resumed either
-            yield
-            return
-    try:
+            raise resumption.running_error(folder) from None
+        except OSError:
+            pass  # where the lock cannot be written, nothing can be resumed either
         yield
-    finally:
-        os.close(lock)
 
 
 def _may_use_hosts(folder: JobFolder) -> bool:

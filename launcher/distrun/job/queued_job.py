@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import math
-import os
 import socket
 import subprocess
 import tempfile
@@ -476,13 +475,10 @@ def record_queued(
 
 def record_stop(folder: JobFolder, order: StopOrder) -> None:
     """Record that a job was stopped that no supervisor has. One that has a supervisor is left."""
-    try:
-        lock = folder.acquire_lock()
-    except BlockingIOError:
-        return
-    try:
-        with contextlib.closing(EventLog(str(folder.events_file))) as log:
-            log.append(order.event(folder.state().timeouts.grace))
-            log.append(JobEnded(at=time.time(), outcome=Outcome.stopped(EXIT_KILLED, order.cause)))
-    finally:
-        os.close(lock)
+    with (
+        contextlib.suppress(BlockingIOError),
+        folder.locked(),
+        contextlib.closing(EventLog(str(folder.events_file))) as log,
+    ):
+        log.append(order.event(folder.state().timeouts.grace))
+        log.append(JobEnded(at=time.time(), outcome=Outcome.stopped(EXIT_KILLED, order.cause)))

@@ -85,13 +85,10 @@ def resubmit(
             f"job {folder.job_id} is held by Kubernetes, or runs",
             hint=f"to follow it: distrun logs -f {folder.job_id}",
         )
-    lock = folder.acquire_lock()
-    try:
+    with folder.locked():
         folder.stop_file.unlink(missing_ok=True)
         with _begun(spec, folder.job_id, say) as batch:
             _fill(folder, spec, batch, files)
-    finally:
-        os.close(lock)
 
 
 @contextlib.contextmanager

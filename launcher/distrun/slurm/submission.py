@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
-
 from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.protocol import Cause
 from distrun.codec import encode
@@ -17,7 +14,6 @@ from distrun.spec.model import Spec
 
 _SUBMIT_SECONDS = 60.0
 """How long `submit` may take from sbatch until its job's folder is complete."""
-_RETRY_SECONDS = 0.1
 
 
 def submit(store: JobStore, spec: Spec) -> JobFolder:
@@ -67,21 +63,15 @@ def resubmit(folder: JobFolder, spec: Spec) -> None:
             f"job {folder.job_id} was queued with sbatch by hand",
             hint="to start it again: sbatch FILE",
         ) from None
-    lock = folder.acquire_lock()
-    try:
+    with folder.locked():
         folder.stop_file.unlink(missing_ok=True)
         _queue(folder, spec, script)
-    finally:
-        os.close(lock)
 
 
 def note_requeue(folder: JobFolder, spec: Spec, number: str, cause: Cause | None) -> None:
     """Record that a job goes back to the queue. Raises OSError."""
-    lock = folder.acquire_lock()
-    try:
+    with folder.locked():
         _note(folder, spec, number, cause)
-    finally:
-        os.close(lock)
 
 
 def note_start(folder: JobFolder, number: str) -> None:
@@ -90,17 +80,11 @@ def note_start(folder: JobFolder, number: str) -> None:
     It waits for `submit`, which may not have noted Slurm's id yet. Raises HostError: another
     process has the job; and OSError.
     """
-    deadline = time.monotonic() + _SUBMIT_SECONDS
-    while True:
-        try:
-            os.close(folder.acquire_lock())
-            break
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise HostError(
-                    f"job {folder.job_id} is run or removed by another process"
-                ) from None
-            time.sleep(_RETRY_SECONDS)
+    try:
+        with folder.locked(_SUBMIT_SECONDS):
+            pass
+    except BlockingIOError:
+        raise HostError(f"job {folder.job_id} is run or removed by another process") from None
     batch = folder.batch_job()
     requeues = batch is not None and batch.requeues
     folder.note_batch_job(BatchJob(id=number, runs_in=pid_namespace(), requeues=requeues))
