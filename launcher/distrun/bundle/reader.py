@@ -9,8 +9,8 @@ import re
 import tarfile
 import tempfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import INDEX_SUFFIX
 from distrun.codec import decode
@@ -19,9 +19,6 @@ from distrun.frozen import Frozen
 from distrun.job.folder import HISTORY_SUFFIX, LATE_SUFFIX, LOG_SUFFIX, JobFolder
 from distrun.spec.problems import printable
 from distrun.spec.regular_file import open_regular_file, read_regular_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 VERSION = 1
 MOST_BYTES = 64 << 20

@@ -12,23 +12,19 @@ import re
 import socket
 import tarfile
 import time
-from typing import IO, TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import IO, NamedTuple
 
 from distrun.agent.protocol import INDEX_SUFFIX
 from distrun.bundle.reader import ABOUT, MOST_BYTES, VERSION, About, is_known
 from distrun.codec import encode
 from distrun.errors import HostError
-from distrun.job.folder import LATE_SUFFIX, LOG_SUFFIX
+from distrun.job.folder import LATE_SUFFIX, LOG_SUFFIX, JobFolder
+from distrun.job.job import Job
 from distrun.job.resumption import recorded_spec
 from distrun.redaction.redactor import Redactor, secret_values
 from distrun.spec.machine import own_names
 from distrun.spec.regular_file import data_start, open_regular_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from distrun.job.folder import JobFolder
-    from distrun.job.job import Job
 
 _MOST_LOG_BYTES = 1 << 20
 """Of each log: its end."""

@@ -16,9 +16,8 @@ import tempfile
 from collections.abc import Callable
 
 from distrun.agent.linux import syscalls
-from distrun.agent.linux.syscalls import ENDING_SIGNALS
 from distrun.cli import console, signals
-from distrun.cli.signals import ENDED
+from distrun.cli.signals import ENDED, ENDING_SIGNALS
 from distrun.supervisor import guard
 
 

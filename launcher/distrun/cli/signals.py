@@ -7,10 +7,11 @@ import signal
 import sys
 from types import CodeType, FrameType
 
-from distrun.agent.linux.syscalls import ENDING_SIGNALS
 from distrun.cli import streams
 
 _AGAIN_SECONDS = 0.01
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""As in syscalls, which no command imports before it needs that."""
 
 
 class TerminatedError(BaseException):

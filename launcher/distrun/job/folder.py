@@ -21,8 +21,8 @@ import socket
 import stat
 import struct
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from distrun import lifecycle
 from distrun.agent.linux import peers, private_dir, processes
@@ -35,9 +35,6 @@ from distrun.frozen import Frozen, replace
 from distrun.job import events, record
 from distrun.job.scheduler import SUBMITTED
 from distrun.spec.regular_file import open_regular_file, read_regular_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # without look-alikes
 _ID_LETTERS = 6

@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
-from importlib.machinery import SourceFileLoader
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import MAGIC_NUMBER, cache_from_source, spec_from_file_location
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from importlib.machinery import ModuleSpec
-    from types import ModuleType
+from types import ModuleType
+from typing import Any
 
 FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _SENT = os.path.join(FOLDER, "agent", "")

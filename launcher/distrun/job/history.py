@@ -10,19 +10,14 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from distrun.agent.linux.regular import open_regular
 from distrun.codec import decode, encode
 from distrun.frozen import Frozen, field
-from distrun.job.folder import replace_file
+from distrun.job.folder import JobFolder, replace_file
 from distrun.spec.regular_file import open_regular_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
-    from distrun.job.folder import JobFolder
 
 MOST_SAMPLES = 1000
 """Of each task."""

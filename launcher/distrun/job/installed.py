@@ -10,13 +10,10 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from distrun.spec.model import ProgramSpec
+from distrun.spec.model import ProgramSpec
 
 _PACKAGE = re.compile(
     r"(?:tensorflow|tf_nightly|intel_tensorflow)(?:_[a-z_]+)?-(\d[^-]*)\.dist-info"

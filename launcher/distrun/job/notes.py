@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from distrun.job.events import Origin, Result
-from distrun.lifecycle import JobPhase
+from distrun.job.job import Job
+from distrun.lifecycle import JobPhase, TaskState
 from distrun.words.causes import cause_text
 from distrun.words.events import first_times, queue_text, quiet_advice, quiet_text, resumed_text
 from distrun.words.formats import format_count, format_duration, format_names, format_time
 from distrun.words.verdicts import evidence_lines, replacement_text, verdict_lines
-
-if TYPE_CHECKING:
-    from distrun.agent.protocol.causes import Cause
-    from distrun.job.job import Job
-    from distrun.lifecycle import TaskState
 
 _MOST_REPLACEMENTS = 3
 _LATE = 5.0
@@ -107,11 +102,11 @@ def _notes_while_running(job: Job) -> list[str]:
         and not (task.stopped_by_us and job.state.outcome is not None)
         and time.time() - task.exited_at > job.state.timeouts.grace + _LATE
     ]
-    notes += [
-        _lost_link(host.name, host.link_lost, host.link_lost_at or 0.0)
-        for host in job.state.hosts.values()
-        if host.link_lost is not None
-    ]
+    for host in job.state.hosts.values():
+        if host.link_lost is not None:
+            seconds = format_duration(max(0.0, time.time() - (host.link_lost_at or 0.0)))
+            why = cause_text(host.link_lost)
+            notes.append(f"{host.name}: the link has been lost for {seconds} ({why})")
     return notes
 
 
@@ -141,8 +136,3 @@ def _unended(task: TaskState) -> str:
         f"SIGKILL; `ps -o pid,user,stat,wchan:20,args -s {task.pid}` on {task.host} shows those of "
         "its session"
     )
-
-
-def _lost_link(host: str, cause: Cause, since: float) -> str:
-    seconds = format_duration(max(0.0, time.time() - since))
-    return f"{host}: the link has been lost for {seconds} ({cause_text(cause)})"

@@ -7,14 +7,12 @@ their source code has them. Tests compare them with what these libraries print.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from distrun.job.progress_lines import ProgressLines
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _compile = partial(re.compile, flags=re.ASCII)
 _MOST_CHARACTERS = 2048

@@ -13,7 +13,8 @@ import socket
 import subprocess
 import tempfile
 import time
-from typing import IO, TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable
+from typing import IO, Protocol
 
 from distrun import lifecycle
 from distrun.agent.linux import syscalls
@@ -24,18 +25,12 @@ from distrun.errors import EXIT_KILLED, HostError, UsageError
 from distrun.frozen import Frozen, replace
 from distrun.job import held_package, relay
 from distrun.job.events import JobEnded, JobQueued, Origin, Outcome, Result
-from distrun.job.folder import BatchJob
+from distrun.job.folder import BatchJob, JobFolder
 from distrun.job.record import EventLog
 from distrun.job.scheduler import MissingCommandError, QueueEntry, SchedulerError
-from distrun.lifecycle import JobPhase
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from distrun.job.folder import JobFolder
-    from distrun.job.stop_order import StopOrder
-    from distrun.lifecycle import JobState
-    from distrun.spec.model import Spec
+from distrun.job.stop_order import StopOrder
+from distrun.lifecycle import JobPhase, JobState
+from distrun.spec.model import Spec
 
 _POLL_SECONDS = 0.5
 """How often the record is looked at. That costs Slurm nothing, and Kubernetes little."""

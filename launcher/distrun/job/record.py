@@ -11,18 +11,13 @@ import contextlib
 import errno
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any, BinaryIO
 
 from distrun.agent.linux import syscalls
 from distrun.agent.linux.regular import open_regular
-from distrun.job.events import JobCreated, JobQueued, decode, encode
+from distrun.job.events import Event, JobCreated, JobQueued, decode, encode
 from distrun.spec.regular_file import open_regular_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import BinaryIO
-
-    from distrun.job.events import Event
 
 _RESERVE = 256 * 1024
 """Bytes of the disk that are reserved for the end of a job: two events for each of 1,000 tasks."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from distrun.agent.protocol import Code
 from distrun.codec import decode
@@ -12,14 +12,10 @@ from distrun.errors import HostError, UsageError
 from distrun.frozen import Frozen, replace
 from distrun.job import record
 from distrun.job.events import Result
+from distrun.job.folder import JobFolder
+from distrun.lifecycle import JobState
 from distrun.spec.model import Spec
 from distrun.spec.regular_file import read_regular_file
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from distrun.job.folder import JobFolder
-    from distrun.lifecycle import JobState
 
 _LARGEST_SPEC = 64 << 20
 """Bytes."""

@@ -6,7 +6,8 @@ import os
 import re
 import shlex
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from distrun.errors import UsageError
 from distrun.frozen import Frozen, replace
@@ -17,20 +18,14 @@ from distrun.spec.context import LoadContext
 from distrun.spec.expansion import escape
 from distrun.spec.hosts import HOST_WITH_SLOTS
 from distrun.spec.loader import current_folder
-from distrun.spec.model import BY_RUN, CLUSTERS, SPEC, SpecOrigin
+from distrun.spec.model import BY_RUN, CLUSTERS, SPEC, Spec, SpecOrigin
 from distrun.spec.nodes import Entry, Mapping, Scalar
 from distrun.spec.overrides import override
 from distrun.spec.problems import Mark, Problems, printable
 from distrun.spec.resources import bundled_jobs
 from distrun.spec.yamlnodes import Verbatim, node_of
 from distrun.spec.yamltext import yaml_text
-from distrun.strategies import STRATEGIES, USUAL, Role, Workers
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from distrun.spec.model import Spec
-    from distrun.strategies import Strategy
+from distrun.strategies import STRATEGIES, USUAL, Role, Strategy, Workers
 
 _SEPARATOR = re.compile(r",(?![^\[\]]*\])")
 """A comma that is not inside the brackets of a range of hosts."""

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from distrun.agent.protocol import Cause
 from distrun.errors import HostError
 from distrun.frozen import Frozen
-
-if TYPE_CHECKING:
-    from distrun.agent.protocol import Cause
-
 
 SUBMITTED = "DISTRUN_SUBMITTED"
 """The variable of a supervisor in a pod that has the name of its Job."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from distrun import codec
 from distrun.agent.protocol import Struct
 from distrun.frozen import Frozen, field
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _MAIN = "MainThread"
 _EVALUATOR = "evaluator:"

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import signal as signals
 import time
-from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import Cause, Code, StopJob
 from distrun.codec import decode, encode
 from distrun.errors import EXIT_KILLED
 from distrun.frozen import Frozen
 from distrun.job.events import StopRequested
-from distrun.job.folder import replace_file
-
-if TYPE_CHECKING:
-    from distrun.job.folder import JobFolder
+from distrun.job.folder import JobFolder, replace_file
 
 
 class StopOrder(Frozen, kw_only=True):

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from distrun.agent.protocol import KILL_GRACE, Cause, JobEvent, Notice, Watch, WatchStarted
 from distrun.errors import DistrunError
 from distrun.job import control, events, leftovers, queued_job
+from distrun.job.control import SupervisorChannel
+from distrun.job.folder import JobFolder
+from distrun.job.stop_order import StopOrder
 from distrun.words.causes import cause_text
 from distrun.words.events import event_text
 from distrun.words.formats import format_count, format_names
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distrun.job.control import SupervisorChannel
-    from distrun.job.folder import JobFolder
-    from distrun.job.stop_order import StopOrder
 
 _QUIET_SECONDS = 3.0
 """After this time, `kill` shows what it waits for."""

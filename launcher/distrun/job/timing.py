@@ -6,16 +6,12 @@ of its phases, and who was last. All times are Unix seconds by the launching mac
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING
 
+from distrun.agent.protocol import Cause
 from distrun.frozen import Frozen, replace
 from distrun.job import events
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from distrun.agent.protocol import Cause
 
 
 class Activity(str, Enum):

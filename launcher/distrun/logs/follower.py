@@ -6,20 +6,14 @@ import os
 import resource
 import select
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
 
 from distrun.agent.linux import syscalls
 from distrun.agent.linux.syscalls import Inotify
 from distrun.logs.line_buffer import LineBuffer
 from distrun.logs.repeats import RepeatFolder
-from distrun.logs.task_log import Extent, OpenLog
-from distrun.logs.view import Formatter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from distrun.logs.task_log import TaskLog
-    from distrun.logs.view import View
+from distrun.logs.task_log import Extent, OpenLog, TaskLog
+from distrun.logs.view import Formatter, View
 
 _CHUNK = 1 << 16  # bytes that one call of read takes from a task
 _POLL = 0.1  # seconds between reads without inotify

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import heapq
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
 
 from distrun.logs.line_buffer import LineBuffer
 from distrun.logs.tail import last_lines, line_count, line_start
-from distrun.logs.view import Formatter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from distrun.logs.task_log import TaskLog
-    from distrun.logs.view import View
+from distrun.logs.task_log import TaskLog
+from distrun.logs.view import Formatter, View
 
 _CHUNK = 1 << 16
 _TICKS = 10  # a second: the resolution of the index

@@ -5,13 +5,10 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from distrun.logs.view import View
+from distrun.logs.view import View
 
 _WINDOW = 0.2
 """Seconds that a line waits for the same line of the other tasks."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Container
+from typing import NamedTuple
 
 # What absl's logging (since TensorFlow 2.17) and TensorFlow's own before it put before a message.
 _BEFORE = (

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from distrun.logs.line_buffer import LONGEST_LINE
-from distrun.logs.view import Formatter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from distrun.logs.task_log import TaskLog
-    from distrun.logs.view import View
+from distrun.logs.task_log import TaskLog
+from distrun.logs.view import Formatter, View
 
 _CHUNK = 1 << 16
 

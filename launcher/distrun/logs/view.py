@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from functools import cache, cached_property
-from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
 from distrun.logs.bars import last_state, without_bars_below
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from distrun.logs.startup_lines import StartupFilter
+from distrun.logs.startup_lines import StartupFilter
 
 # Those of the 256 colours that have a contrast of at least 4:1 both on black and on white. The
 # order makes neighbours differ most in hue.

@@ -9,20 +9,17 @@ import html
 import json
 import os
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, quote_plus
 
 from distrun.job.events import KINDS
+from distrun.job.folder import JobFolder
 from distrun.redaction.secrets import is_secret, is_secret_value, replace_secrets, shown
 from distrun.spec.addresses import is_loopback
 from distrun.spec.regular_file import read_regular_file
 from distrun.strategies import STRATEGIES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from distrun.job.folder import JobFolder
 
 _LARGEST_FILE = 64 << 20
 """Bytes of a plan or a spec in which secrets are looked for."""

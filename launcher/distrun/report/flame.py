@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from distrun.job.stacks import Frame
 from distrun.spec.regular_file import read_regular_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _MOST_BYTES = 64 << 20
 _MOST_TASKS, _MOST_DEPTH = 16, 60

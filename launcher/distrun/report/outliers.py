@@ -6,16 +6,13 @@ import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
 from distrun.job import events
 from distrun.job.stacks import odd_one
 from distrun.job.steps import STEP, is_of_epoch, steps_done
 from distrun.job.timing import BESIDE_OTHERS, Activity, Span
-
-if TYPE_CHECKING:
-    from distrun.lifecycle import TaskState
+from distrun.lifecycle import TaskState
 
 _FEWEST_ALIKE = 3
 """From so many tasks of a role on, one of them can be odd."""
