@@ -18,6 +18,7 @@ from distrun.cli.output import MOST_AHEAD, Output
 from distrun.cli.program_check import ProgramCheck
 from distrun.cli.spec_warnings import warning_lines
 from distrun.errors import DistrunError, OutputError
+from distrun.job import leftovers
 from distrun.job.chosen_logs import chosen_tasks
 from distrun.job.events import Event, JobPlanned
 from distrun.job.folder import JobFolder, JobStore
@@ -214,7 +215,6 @@ class ShownJob(Listener):
             on_dropped = DroppedOutput([self.folder])
             for task, size in self._follower.dropped.items():
                 on_dropped(task, size)
-        from distrun.job import leftovers
         from distrun.job.end_report import closing_lines
         from distrun.job.job import Job
 

@@ -12,13 +12,13 @@ from distrun.agent.protocol.channel import Channel
 from distrun.codec import from_json
 from distrun.errors import DistrunError, HostError, InternalError, WaitTimeoutError
 from distrun.job import held_package, leftovers, record
+from distrun.job.stacks import ProcessStacks, Stacks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from distrun.job.folder import JobFolder
     from distrun.job.queued_job import QueuedJobWatch
-    from distrun.job.stacks import Stacks
     from distrun.job.stop_order import StopOrder
     from distrun.lifecycle import JobState
 
@@ -253,8 +253,6 @@ def take_stacks(
     Raises:
         DistrunError: the supervisor does not answer, or does not understand the request.
     """
-    from distrun.job.stacks import ProcessStacks, Stacks
-
     channel = connect(folder)
     if channel is None:
         if not (folder.is_elsewhere or folder.state().phase.is_final):

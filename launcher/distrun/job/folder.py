@@ -16,6 +16,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import pwd
 import re
 import socket
 import stat
@@ -34,6 +35,7 @@ from distrun.errors import HostError, UsageError
 from distrun.frozen import Frozen, replace
 from distrun.job import events, record
 from distrun.job.scheduler import SUBMITTED
+from distrun.spec.problems import nearest
 from distrun.spec.regular_file import open_regular_file, read_regular_file
 
 _ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # without look-alikes
@@ -591,8 +593,6 @@ class JobStore:
         if matches:
             raise UsageError(f"{query!r} fits several jobs: {_joined_ids(matches)}")
         there = f"there are: {_joined_ids(folders)}" if folders else "there are no jobs yet"
-        from distrun.spec.problems import nearest
-
         names = [name for each in folders if (name := each.name())]
         near = nearest(query, [*(each.job_id for each in folders), *names])
         hint = f"did you mean {near!r}? {there}" if near else there
@@ -716,8 +716,6 @@ def _changeable_error(path: Path) -> UsageError:
 
 
 def _user_name(uid: int) -> str:
-    import pwd
-
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
