@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,12 +22,6 @@ from harness.waiting import wait_until
 OPEN_FILES = "raise the limit on open files (`ulimit -n`)"
 PROCESSES = "raise the limit on processes (`ulimit -u`, or pids.max of the cgroup)"
 NO_PROC = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh")
-
-
-def without_proc(*command: Any) -> subprocess.CompletedProcess[str]:
-    if os.geteuid() != 0 or captured([*NO_PROC, "true"]).returncode:
-        skip("hiding /proc needs root", AS_ROOT)
-    return captured([*NO_PROC, *command])
 
 
 def test_many_descriptors_may_be_open(distrun: Distrun, capfd: pytest.CaptureFixture[str]) -> None:
@@ -49,11 +42,13 @@ def test_many_descriptors_may_be_open(distrun: Distrun, capfd: pytest.CaptureFix
 
 
 def test_without_proc_a_job_is_refused_and_a_running_one_not_called_lost(distrun: Distrun) -> None:
+    if os.geteuid() != 0 or captured([*NO_PROC, "true"]).returncode:
+        skip("hiding /proc needs root", AS_ROOT)
     job = distrun.detached("exec sleep 1000")
     try:
         spec = distrun.cwd / "job.yaml"
         for words in (("launch", spec), ("kill", job)):
-            done = without_proc(*distrun.argv, *words)
+            done = captured([*NO_PROC, *distrun.argv, *words])
             assert done.returncode == 69
             assert "distrun: /proc is not mounted\n  mount it" in done.stderr
         assert len(list(distrun.home.glob("jobs/*"))) == 1

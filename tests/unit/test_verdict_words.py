@@ -63,10 +63,6 @@ TRACEBACK = (
 PLAIN = f"{TRACEBACK}KeyError: 'target'\n"
 
 
-def _repeat(line: re.Match[str]) -> str:
-    return "".join(line[2].replace("{}", str(number)) for number in range(int(line[1])))
-
-
 def cases(name: str) -> Iterator[Any]:
     """Yield the logs of a file, each with its exit code or signal, its kind and its words.
 
@@ -77,7 +73,10 @@ def cases(name: str) -> Iterator[Any]:
         title, how, kind, said = not_none(
             re.fullmatch(r"(.+): (-?\d+) -> (\w+)(?:: (.+))?", head)
         ).groups()
-        log = re.sub(r"(?m)^(\d+) x (.*\n)", _repeat, f"{log}\n")
+        times = re.compile(r"^(\d+) x (.*\n)", re.MULTILINE)
+        log = times.sub(
+            lambda m: "".join(m[2].replace("{}", str(n)) for n in range(int(m[1]))), f"{log}\n"
+        )
         log = log.replace("<<< ", TRACEBACK).replace("<< ", TB).replace("␛", "\x1b")
         code, signal = (int(how), None) if int(how) >= 0 else (None, -int(how))
         yield pytest.param(log, code, signal, Kind(kind), said or "", id=title)
