@@ -30,8 +30,6 @@ class PortNeed(Frozen, kw_only=True):
 
     free: int = 0
     wanted: tuple[int, ...] = ()
-    has_unbound: bool = False
-    """Whether a program must find a free one unbound: only TensorFlow's shares a held port."""
 
 
 def place(spec: Spec) -> tuple[Placed, ...]:
@@ -102,16 +100,11 @@ def ports_needed(spec: Spec, placement: Sequence[Placed]) -> dict[str, PortNeed]
     """The ports to hold on each host before :func:`make`."""
     strategy = STRATEGIES[spec.strategy]
     wanted: dict[str, list[int]] = {}
-    unbound = {placed.host.name for placed in placement if placed.role.expects_free_port}
     for placed in placement:
         if placed.role.has_ports(strategy):
             port = 0 if placed.address is None else split_address(placed.address)[1]
             wanted.setdefault(placed.host.name, []).append(port)
     return {
-        host: PortNeed(
-            free=ports.count(0),
-            wanted=tuple(filter(None, ports)),
-            has_unbound=host in unbound and 0 in ports,
-        )
+        host: PortNeed(free=ports.count(0), wanted=tuple(filter(None, ports)))
         for host, ports in wanted.items()
     }

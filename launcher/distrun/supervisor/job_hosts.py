@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from distrun.supervisor.hosts.file_delivery import FileDelivery, FileSender
     from distrun.sync.manifest import Manifest
 
-_UNASSIGNED = range(20000, 32768)
-"""Ports that Linux assigns to no connection (net.ipv4.ip_local_port_range): nothing takes one of
-them between the start of a program and its `bind`."""
 _UNKNOWN_HOST = protocol.Hello(0, "", "", cores=1.0, gpus=list(range(256)), at=0.0)
 """Replaces a host that cannot be used, so that a plan for the others can be made and checked."""
 
@@ -158,10 +155,6 @@ class JobHosts:
 
     def hold_ports(self, host: str, need: plan.PortNeed) -> None:
         first, last = self.spec.port_range or (0, 0)
-        if not first and need.has_unbound and need.free:
-            random = int.from_bytes(os.urandom(4), "big")  # the module `secrets` is slow to import
-            candidates = _UNASSIGNED[: -need.free]
-            first, last = candidates[random % len(candidates)], _UNASSIGNED[-1]
         self.order(host, protocol.HoldPorts(need.free, list(need.wanted), first, last))
 
     def ports_refused(self, host: str, refused: protocol.PortsRefused) -> Cause:

@@ -20,8 +20,10 @@ from typing import Dict, List, Optional, Set, Tuple
 
 from distrun.agent.protocol import Cause, CauseError, Code
 
-_SPARE = 50
 _BACKLOG = 1024
+_UNASSIGNED = range(20000, 32768)
+"""Ports that Linux assigns to no connection (net.ipv4.ip_local_port_range): nothing takes one of
+them between the start of a program and its `bind`."""
 
 
 class PortTakenError(CauseError):
@@ -76,7 +78,7 @@ class PortHolder:
         taken: List[int] = []
         cause = Cause(Code.TOO_FEW_FREE_PORTS, total=count)
         try:
-            for port in range(first, last + 1) if first else _kernel_choices(count):
+            for port in range(first, last + 1) if first else _any_ports():
                 if len(held) == count:
                     break
                 try:
@@ -141,21 +143,10 @@ class PortHolder:
                 each.close()
 
 
-def _kernel_choices(count: int) -> List[int]:
-    """Distinct ports that were free a moment ago: `count`, and some more if possible."""
-    sockets: List[socket.socket] = []
-    try:
-        for _ in range(count + _SPARE):
-            try:
-                sockets.append(_bind(0))
-            except OSError:
-                if len(sockets) < count:
-                    raise
-                break  # the limit on descriptors leaves no room for spare ones
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+def _any_ports() -> List[int]:
+    """Ports to choose from, from one on that other jobs will hardly choose."""
+    start = int.from_bytes(os.urandom(4), "big") % len(_UNASSIGNED)
+    return [*_UNASSIGNED[start:], *_UNASSIGNED[:start]]
 
 
 def _register(port: int) -> Optional[socket.socket]:
