@@ -59,7 +59,7 @@ from distrun.job.folder import JobFolder, JobStore
 from distrun.lifecycle import JobState
 from distrun.spec import loader
 from distrun.spec.model import Spec
-from distrun.supervisor.hosts import bootstrap, ssh
+from distrun.supervisor.hosts import ssh
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
 from distrun.supervisor.hosts.reach import Connection as HostConnection
 from distrun.supervisor.hosts.reach import Login, Purpose
@@ -112,7 +112,7 @@ class World:
             (runner, "NotifySocket", self._notify_socket),
             (importlib.import_module("distrun.agent.agent"), "PortHolder", machines.Ports),
             (py_spy, "find", lambda: None),  # stacks would be dumped in a fork
-            (former, "sys", types.SimpleNamespace(stderr=self)),
+            (orphans, "sys", types.SimpleNamespace(stderr=self)),
             (agent_main, "move_stdio", self._take_streams),
             (JobFolder, "_lock_holder", lambda _: os.getpid() if self.is_running else None),
         ):
@@ -552,12 +552,7 @@ class World:
             if client is None:
                 left = orphans.wait_for_guard(reattach.liveness_name(token))
                 left = left or orphans.end(job_id, attempts)
-                words, code = bootstrap.NO_AGENT, bootstrap.EXIT_NO_AGENT
-                if left:
-                    words = " ".join([bootstrap.TASKS_ALIVE, *map(str, left)])
-                    code = bootstrap.EXIT_TASKS_ALIVE
-                connection.say(words.encode() + b"\n")
-                raise Exited(code << 8)
+                orphans.end_login(left)
             os.write(writer, _MARK)
             rights = array.array("i", [reader, writer])
             client.sendmsg([b"!"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
@@ -574,14 +569,9 @@ class World:
         return login
 
     def end_former(self, connection: Connection, *arguments: object) -> Program:
-        alive = (bootstrap.TASKS_ALIVE, bootstrap.EXIT_TASKS_ALIVE)
         main: Any = former.main
-        login = Program(
-            connection.machine,
-            "login",
-            lambda: main(_MARK, *arguments, bootstrap.EXIT_NO_AGENT, alive),
-            streams=connection.streams,
-        )
+        run, streams = (lambda: main(_MARK, *arguments)), connection.streams
+        login = Program(connection.machine, "login", run, streams=streams)
         login.say = connection.say
         login.closers.append(connection.end_far)
         return login

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from distrun.agent import protocol
+from distrun.agent.linux import job_processes
 from distrun.agent.linux.job_processes import Traces
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code, Report
@@ -214,10 +215,10 @@ def test_a_client_is_searched_for_once(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_login_names_the_processes_that_do_not_end() -> None:
-    said = f"echo 'Welcome! {bootstrap.TASKS_ALIVE} 12 345' >&2"
+    said = f"echo 'Welcome! {job_processes.TASKS_ALIVE} 12 345' >&2"
     connection = open_connection(["sh", "-c", said], "job-1", Code.SSH_NOT_STARTED)
     connection.process.wait()
     connection.read_stderr()
-    assert not_none(connection.tasks_alive(bootstrap.EXIT_TASKS_ALIVE, "h1")).text == "12 345"
+    assert not_none(connection.tasks_alive(job_processes.EXIT_TASKS_ALIVE, "h1")).text == "12 345"
     assert connection.tasks_alive(1, "h1") is None
     connection.close()

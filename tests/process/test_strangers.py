@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from distrun.agent.linux import job_processes
 from distrun.agent.reattach import ReattachListener
 from distrun.errors import UsageError
 from distrun.job import folder as job_folder
@@ -164,14 +165,14 @@ def test_a_dead_agents_name_does_not_give_a_stranger_the_link() -> None:
         assert stranger.report() == "listening"
         reattaching = subprocess.run(
             [sys.executable, "-I", "-S", "-c", bootstrap.COMMAND.split(' -c "')[1].rstrip('"')],
-            input=bootstrap.reattach(MARK, token, "a-1", {"worker:0": 0}),
+            input=bootstrap.run("distrun.agent.reattach", MARK, token, "a-1", {"worker:0": 0}),
             capture_output=True,
             timeout=30,
             check=False,
         )
         assert stranger.report() == "0 messages with descriptors"
-    assert reattaching.returncode == bootstrap.EXIT_NO_AGENT
-    assert bootstrap.NO_AGENT.encode() in reattaching.stderr
+    assert reattaching.returncode == job_processes.EXIT_NO_AGENT
+    assert job_processes.NO_AGENT.encode() in reattaching.stderr
     assert MARK not in reattaching.stdout
 
 

@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import socket
-import sys
 import time
 from typing import Dict, List, NoReturn, Optional, Tuple
 
@@ -28,10 +27,9 @@ from distrun.agent.protocol.framing import ChecksummedSender
 _BLOCK = 64 * 1024
 _DISMISSAL_SECONDS = 10.0
 _ANSWER_SECONDS = 30.0
-_MOST_PIDS = 50
 
 
-def main(  # noqa: PLR0913, PLR0917 - they are written into a script
+def main(
     mark: bytes,
     token: str,
     traces: Tuple[str, str, Dict[int, Tuple[str, int, float]], str, Tuple[str, int]],
@@ -39,13 +37,10 @@ def main(  # noqa: PLR0913, PLR0917 - they are written into a script
     have: Dict[str, int],
     limit: Optional[int],
     attempts: Optional[Dict[str, int]],
-    exit_gone: int,
-    alive: Tuple[str, int],
 ) -> NoReturn:
-    """End the agent and its tasks, send the rest of its logs, and exit with `exit_gone`.
+    """End the agent and its tasks, and send the rest of its logs.
 
-    `mark` is written before the first message, `alive` before the ids of processes that do not end;
-    its number is the exit code then.
+    `mark` is written before the first message.
 
     `have`: how many bytes of each log, or of its index, the launching side has. `limit`: how many
     of the last bytes of each log are sent; None: all. `attempts`: the last one of each task: later
@@ -57,11 +52,7 @@ def main(  # noqa: PLR0913, PLR0917 - they are written into a script
     orphans.wait_for_guard(reattach.liveness_name(token))
     left = _end_tasks(job_processes.Traces(*traces), attempts)
     if left:
-        words, exit_alive = alive
-        pids = [str(each.pid) for each in left[:_MOST_PIDS]]
-        sys.stderr.write(" ".join([words, *pids]) + "\n")
-        sys.stderr.flush()
-        os._exit(exit_alive)
+        orphans.end_login([each.pid for each in left])
     channel = ChecksummedSender(reader, writer)
     for name, size in have.items():
         is_index = name.endswith(protocol.INDEX_SUFFIX)
@@ -71,7 +62,7 @@ def main(  # noqa: PLR0913, PLR0917 - they are written into a script
     channel.send(protocol.AgentExiting(""))
     if _is_received(channel):
         _remove_logs(folder, have)
-    os._exit(exit_gone)
+    orphans.end_login([])
 
 
 def _end_tasks(

@@ -11,8 +11,9 @@ import glob
 import os
 import signal
 import socket
+import sys
 import time
-from typing import List, Mapping
+from typing import List, Mapping, NoReturn, Sequence
 
 from distrun.agent.linux import job_processes, labels, processes
 
@@ -33,6 +34,17 @@ def end(job_id: str, attempts: Mapping[str, int]) -> List[int]:
             return []
         left = [process.pid for process in job_processes.end(found, _GRACE)]
     return left[:_MOST_PIDS]
+
+
+def end_login(left: Sequence[int]) -> NoReturn:
+    """End a login that has found its agent gone. `left`: the processes of the job that do not end."""
+    words, code = job_processes.NO_AGENT, job_processes.EXIT_NO_AGENT
+    if left:
+        words = " ".join([job_processes.TASKS_ALIVE, *map(str, left[:_MOST_PIDS])])
+        code = job_processes.EXIT_TASKS_ALIVE
+    sys.stderr.write(words + "\n")
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def wait_for_guard(name: str) -> List[int]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import array
 import os
 import socket
-import sys
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
 from distrun.agent.linux import peers
@@ -90,19 +89,10 @@ def receive_descriptors(client: socket.socket) -> Optional[Tuple[int, int]]:
     return None
 
 
-def main(
-    mark: bytes,
-    token: str,
-    job_id: str,
-    attempts: Dict[str, int],
-    no_agent: Tuple[str, int],
-    alive: Tuple[str, int],
-) -> NoReturn:
+def main(mark: bytes, token: str, job_id: str, attempts: Dict[str, int]) -> NoReturn:
     """Pass standard input and output to the agent, and wait until it closes them.
 
-    `mark` is written before the agent's messages. If the agent is gone, these attempts are ended;
-    then `no_agent` is printed, or `alive` before the ids of processes that do not end. The numbers
-    are the exit codes.
+    `mark` is written before the agent's messages. If the agent is gone, these attempts are ended.
     """
     # Imported here because no agent needs it for this.
     from distrun.agent import orphans
@@ -110,12 +100,7 @@ def main(
     client = connect(token)
     if client is None:
         left = orphans.wait_for_guard(liveness_name(token)) or orphans.end(job_id, attempts)
-        words, code = no_agent
-        if left:
-            words, code = " ".join([alive[0], *map(str, left)]), alive[1]
-        sys.stderr.write(words + "\n")
-        sys.stderr.flush()
-        os._exit(code)
+        orphans.end_login(left)
     orphans.resume(liveness_name(token))
     os.write(1, mark)
     link = array.array("i", [0, 1])

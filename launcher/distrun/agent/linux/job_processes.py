@@ -17,6 +17,10 @@ from distrun.agent.structs import Struct
 VARIABLE = "DISTRUN_TOKEN"
 """The variable with the job's token. Only agents and what they execute get it; neither the record
 nor the plan has it."""
+EXIT_NO_AGENT, NO_AGENT = 66, "distrun: its agent is gone"
+"""How a login exits, and what it prints, if the agent and all that it had started are gone."""
+EXIT_TASKS_ALIVE, TASKS_ALIVE = 68, "distrun: these processes do not end:"
+"""The same if processes of the job do not end: their ids follow."""
 _AGENT_SECONDS = 3.0
 """How long agents that have lost their supervisor may take to end their tasks and themselves."""
 _SEARCH_INTERVAL = 0.05

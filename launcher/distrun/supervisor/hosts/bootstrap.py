@@ -33,15 +33,9 @@ COMMAND = 'exec python3 {} {} {} "{}"'.format(*ARGUMENTS)
 EXIT_TOO_OLD = 67
 TOO_OLD = "distrun: its python3 is"
 """Printed before the version if Python is too old for the agent."""
-EXIT_NO_AGENT = 66
-NO_AGENT = "distrun: its agent is gone"
-"""Printed by a new connection if the agent and everything that it had started are gone."""
 EXIT_NO_COPY = 69
 NO_COPY = "distrun: its copy of the agent is gone"
 """Printed if a host cannot start the agent from its copy of the modules."""
-EXIT_TASKS_ALIVE = 68
-TASKS_ALIVE = "distrun: these processes do not end:"
-"""Printed before the ids of processes that an earlier supervisor of the job has left."""
 _OLDEST = (3, 8)
 _CHECK_BYTES = 4
 _SOURCES = Path(__file__).parents[3]
@@ -56,10 +50,8 @@ _ORPHANS = (
     "distrun.agent.linux.cgroups",
 )
 """The modules that end what the agent has left, if it is gone."""
-_FORMER = "distrun.agent.former"
-"""The module that ends what an earlier supervisor has left on a host; no agent needs it."""
-_WRITTEN = "distrun.agent.written_files"
-"""The module that lists and sends what tasks have written on a host; no agent needs it."""
+_APART = ("distrun.agent.former", "distrun.agent.written_files")
+"""The modules of logins that start no agent: no agent needs them."""
 _SAME_FILES = "distrun.agent.linux.same_files"
 """The module for hosts that may share a file system with this one."""
 _SOURCE_ONLY = (
@@ -173,24 +165,12 @@ def start_agent_beside_files(mark: bytes, *arguments: object) -> bytes:
     return _bootstrap(_agent_modules(), start, _SAME_FILES)
 
 
-def reattach(mark: bytes, token: str, job_id: str, attempts: dict[str, int]) -> bytes:
-    """Return the input that passes a new connection to the running agent with that token."""
-    answers = ((NO_AGENT, EXIT_NO_AGENT), (TASKS_ALIVE, EXIT_TASKS_ALIVE))
-    start = _call("distrun.agent.reattach", "main", mark, token, job_id, attempts, *answers)
-    return _bootstrap(_REATTACH, start, *_ORPHANS)
-
-
-def end_former(mark: bytes, *arguments: object) -> bytes:
-    """Return the input that ends what an earlier supervisor has left on a host."""
-    alive = (TASKS_ALIVE, EXIT_TASKS_ALIVE)
-    start = _call(_FORMER, "main", mark, *arguments, EXIT_NO_AGENT, alive)
-    return _bootstrap(_agent_modules(), start, _FORMER)
-
-
-def send_written(mark: bytes, *arguments: object) -> bytes:
-    """Return the input that lists and sends what tasks have written on a host."""
-    start = _call(_WRITTEN, "main", mark, *arguments)
-    return _bootstrap(_agent_modules(), start, _WRITTEN)
+def run(module: str, mark: bytes, *arguments: object) -> bytes:
+    """Return the input that runs `main` of a module of the agent's, in place of an agent."""
+    start = _call(module, "main", mark, *arguments)
+    if module in _REATTACH:
+        return _bootstrap(_REATTACH, start, *_ORPHANS)
+    return _bootstrap(_agent_modules(), start, module)
 
 
 def _call(module: str, function: str, *arguments: object) -> str:
@@ -204,7 +184,7 @@ def _agent_modules() -> tuple[str, ...]:
     for path in (_SOURCES / "distrun" / "agent").rglob("*.py"):
         parts = path.relative_to(_SOURCES).with_suffix("").parts
         found.add(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
-    return tuple(sorted(found.difference({_FORMER, _SAME_FILES, _WRITTEN})))
+    return tuple(sorted(found.difference({*_APART, _SAME_FILES})))
 
 
 def _file_of(name: str) -> tuple[Path, bool]:

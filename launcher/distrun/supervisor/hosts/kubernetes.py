@@ -19,6 +19,7 @@ import time
 from functools import partial
 from typing import Any
 
+from distrun.agent.linux import job_processes
 from distrun.agent.protocol import Cause, Code, Hello
 from distrun.agent.protocol.causes import CauseError
 from distrun.codec import decode
@@ -156,8 +157,8 @@ class KubernetesReach(Reach):
             script = _SCRIPT.format(
                 answer=reader,
                 no_pod=_EXIT_NO_POD,
-                no_agent=bootstrap.NO_AGENT,
-                exit_no_agent=bootstrap.EXIT_NO_AGENT,
+                no_agent=job_processes.NO_AGENT,
+                exit_no_agent=job_processes.EXIT_NO_AGENT,
                 facts=_FACTS.decode(),
                 kubectl=shlex.join(words),
                 container=pods.CONTAINER,

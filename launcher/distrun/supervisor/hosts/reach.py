@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from distrun.agent.linux import job_processes
 from distrun.agent.protocol import Cause, Code, Hello
 from distrun.supervisor.forked_process import Process
 from distrun.supervisor.hosts import bootstrap
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 FORK_ERRORS = (errno.EAGAIN, errno.ENOMEM)
 """An agent that cannot fork exits with such a number."""
 _STDERR_BYTES = 8000
-_ALIVE = re.compile(f"{bootstrap.TASKS_ALIVE} ([0-9 ]{{1,200}})")
+_ALIVE = re.compile(f"{job_processes.TASKS_ALIVE} ([0-9 ]{{1,200}})")
 _STDERR_BLOCKS = 16
 """How many blocks to read at once: more than a pipe holds."""
 
@@ -105,11 +106,13 @@ class Connection:
 
         `status`: how the process exited; None: it runs, as with background jobs of a login profile.
         """
-        return bootstrap.NO_AGENT in self.stderr_text or status == bootstrap.EXIT_NO_AGENT
+        return job_processes.NO_AGENT in self.stderr_text or status == job_processes.EXIT_NO_AGENT
 
     def tasks_alive(self, status: int, host: str) -> Cause | None:
         """Return the cause if it exited because processes of the job do not end on its host."""
-        found = _ALIVE.search(self.stderr_text) if status == bootstrap.EXIT_TASKS_ALIVE else None
+        found = (
+            _ALIVE.search(self.stderr_text) if status == job_processes.EXIT_TASKS_ALIVE else None
+        )
         return found and Cause(Code.FORMER_TASKS_ALIVE, host=host, text=found[1])
 
     def begin(self, login: Login, agent: Callable[[], bytes] = bytes) -> None:
@@ -117,12 +120,8 @@ class Connection:
         if login.purpose is Purpose.AGENT:
             self.agent = agent
             return
-        programs: dict[Purpose, Callable[..., bytes]] = {
-            Purpose.REATTACH: bootstrap.reattach,
-            Purpose.FORMER: bootstrap.end_former,
-            Purpose.FILES: bootstrap.send_written,
-        }
-        self.channel.send_bytes(programs[login.purpose](self.mark, *login.arguments))
+        program = bootstrap.run(login.purpose.value, self.mark, *login.arguments)
+        self.channel.send_bytes(program)
 
     @property
     def noise(self) -> bytes:
@@ -153,16 +152,16 @@ class Connection:
 
 
 class Purpose(Enum):
-    """What a login is for."""
+    """What a login is for: the module whose `main` it runs."""
 
-    AGENT = "agent"
+    AGENT = "distrun.agent.main"
     """Start the job's agent, by :attr:`Connection.agent`."""
-    REATTACH = "reattach"
-    """Take up the link to a running agent: :func:`distrun.agent.reattach.main`."""
-    FORMER = "former"
-    """End what an agent has left: :func:`distrun.agent.former.main`."""
-    FILES = "files"
-    """List and send what tasks have written: :func:`distrun.agent.written_files.main`."""
+    REATTACH = "distrun.agent.reattach"
+    """Take up the link to a running agent."""
+    FORMER = "distrun.agent.former"
+    """End what an agent has left."""
+    FILES = "distrun.agent.written_files"
+    """List and send what tasks have written."""
 
 
 class Attempt(NamedTuple):
@@ -176,7 +175,7 @@ class Attempt(NamedTuple):
 
 
 class Login(NamedTuple):
-    """A login to a host. `arguments`: those of the function that is named above, after the mark."""
+    """A login to a host. `arguments`: those of that function, after the mark."""
 
     purpose: Purpose
     arguments: tuple[Any, ...] = ()
