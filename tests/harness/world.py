@@ -65,7 +65,7 @@ from distrun.supervisor.hosts.reach import Connection as HostConnection
 from distrun.supervisor.hosts.reach import Login, Purpose
 from distrun.supervisor.supervisor import Supervisor
 from harness import machines
-from harness.machines import Connection, Exited, Machines, Program, Task
+from harness.machines import Connection, Machines, Program, Task
 from harness.values import not_none
 
 HERE = "here"

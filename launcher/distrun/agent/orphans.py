@@ -37,7 +37,7 @@ def end(job_id: str, attempts: Mapping[str, int]) -> List[int]:
 
 
 def end_login(left: Sequence[int]) -> NoReturn:
-    """End a login that has found its agent gone. `left`: the processes of the job that do not end."""
+    """End a login that has found its agent gone. `left`: processes of the job that do not end."""
     words, code = job_processes.NO_AGENT, job_processes.EXIT_NO_AGENT
     if left:
         words = " ".join([job_processes.TASKS_ALIVE, *map(str, left[:_MOST_PIDS])])

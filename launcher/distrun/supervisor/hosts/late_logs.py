@@ -62,11 +62,15 @@ class LateLogs:
         has_removed_all = host.has_announced_exit and not host.preserved_folder
         if host.reach.lifetime is not Lifetime.LEASE or not host.token or has_removed_all:
             return {}
-        mirror = LogMirror(self._logs, self._limit)
-        mirror.add_late_of(host.mirror, at)
-        agent = self._agent(host.name, host.reach, mirror, host)
-        self._lost[agent] = _Lost(mirror.received, not host.mirror.is_complete, cause)
-        return host.mirror.received
+        mirror = host.mirror
+        received, lacks_logs = mirror.received, not mirror.is_complete
+        for log in mirror.final_sizes:
+            mirror.set_aside(log, at)
+        mirror.failure = None
+        self._lost[self._agent(host.name, host.reach, mirror, host)] = _Lost(
+            mirror.received, lacks_logs, cause
+        )
+        return received
 
     def recall(self, lost: LostAgent, spec: Spec) -> None:
         """Remember an agent that an earlier supervisor of the job has lost."""

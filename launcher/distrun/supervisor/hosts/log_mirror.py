@@ -85,18 +85,6 @@ class LogMirror:
         self.sizes[index] = index_size // INDEX_RECORD.size * INDEX_RECORD.size
         self.final_sizes[log] = None
 
-    def add_late_of(self, mirror: LogMirror, at: float) -> None:
-        """Add the rests of all logs of another mirror: see :meth:`add_late`."""
-        for log in mirror.final_sizes:
-            index = _index_of(log)
-            if log not in mirror._late:
-                start = mirror._starts.get(log, 0)
-                self.add_late(log, start, mirror.sizes[log], at, mirror.sizes[index])
-                continue
-            self._late[log], self._starts[log] = mirror._late[log], mirror._starts[log]
-            self.sizes[log], self.sizes[index] = mirror.sizes[log], mirror.sizes[index]
-            self.final_sizes[log] = None
-
     def final_size(self, log: str) -> int | None:
         """Return the size of a log on the host; None: it may grow, or its rest is set aside."""
         return None if log in self._late else self.final_sizes.get(log)

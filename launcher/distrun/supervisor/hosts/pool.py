@@ -258,8 +258,6 @@ class HostPool:
         self._release(host, cause, partial(self._report_gone, host))
 
     def _report_gone(self, host: Host, cause: Cause) -> None:
-        at = time.time()
-        received = self._late_logs.add(host, cause, at)
         failure = host.mirror.failure
         is_known = host.has_announced_exit or host.mirror.is_complete
         if host.mirror.sizes and (host.preserved_folder or not is_known):
@@ -269,6 +267,8 @@ class HostPool:
                 left = Cause(Code.LOGS_LEFT_ON_HOST, host=host.name, path=host.preserved_folder)
                 failure = left._replace(within=(failure,))
             self.on_event(events.LogsIncomplete(at=time.time(), host=host.name, cause=failure))
+        at = time.time()
+        received = self._late_logs.add(host, cause, at)
         self.on_event(events.HostLost(at=at, host=host.name, cause=cause, received=received))
         self._report_unreachable()
 
