@@ -23,7 +23,6 @@ from distrun.job import events
 from distrun.lifecycle import (
     JOB,
     SIGTERM,
-    CancelTimer,
     Finish,
     MakePlan,
     SetTimer,
@@ -100,10 +99,10 @@ def _how(action: Any) -> Any:
     if isinstance(action, StartAttempt):
         return "start", f" #{action.attempt}"
     if isinstance(action, SetTimer):
+        if action.seconds is None:
+            return f"cancel {action.timer}"
         seconds = "" if "restart" in str(action.timer) else f" {action.seconds:g}"
         return f"set {action.timer}{seconds}"
-    if isinstance(action, CancelTimer):
-        return f"cancel {action.timer}"
     if isinstance(action, MakePlan):
         return f"plan {action.restart}"
     return "finish" if isinstance(action, Finish) else type(action).__name__

@@ -23,7 +23,6 @@ state again. Guarantees:
 from distrun.agent.protocol import StopTask as StopTask
 from distrun.lifecycle.actions import Action as Action
 from distrun.lifecycle.actions import Announce as Announce
-from distrun.lifecycle.actions import CancelTimer as CancelTimer
 from distrun.lifecycle.actions import Finish as Finish
 from distrun.lifecycle.actions import MakePlan as MakePlan
 from distrun.lifecycle.actions import SetTimer as SetTimer

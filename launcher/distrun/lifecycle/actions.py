@@ -16,16 +16,10 @@ class StartAttempt(Frozen):
 
 
 class SetTimer(Frozen):
-    """Emit TimedOut(timer) after so many seconds, unless the job has ended by then."""
+    """Emit TimedOut(timer) after so many seconds, unless the job has ended by then; None: never."""
 
     timer: Timer
-    seconds: float
-
-
-class CancelTimer(Frozen):
-    """Forget a timer."""
-
-    timer: Timer
+    seconds: float | None
 
 
 class Announce(Frozen):
@@ -50,4 +44,4 @@ class Finish(Frozen):
     """Release the hosts; once nothing of the job is left on them, emit JobEnded."""
 
 
-Action = StartAttempt | StopTask | SetTimer | CancelTimer | Announce | MakePlan | Finish
+Action = StartAttempt | StopTask | SetTimer | Announce | MakePlan | Finish

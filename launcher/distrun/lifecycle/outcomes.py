@@ -8,7 +8,7 @@ from distrun.agent.protocol import KILL_GRACE, Cause, Code, StopTask
 from distrun.errors import HostError, InternalError, StartTimeoutError
 from distrun.job.events import Origin, Outcome, Result, TimedOut, Timer, TimerKind
 from distrun.lifecycle import restarts
-from distrun.lifecycle.actions import Action, CancelTimer, Finish, SetTimer
+from distrun.lifecycle.actions import Action, Finish, SetTimer
 from distrun.lifecycle.restarts import SIGTERM, STALL, START, Decision, Transition
 from distrun.lifecycle.starts import unready
 from distrun.lifecycle.state import JobPhase, JobState, TaskPhase, TaskState
@@ -305,7 +305,7 @@ def enter_running(state: JobState) -> Transition:
         return state, []
     actions: list[Action] = []
     if state.timeouts.start is not None:
-        actions.append(CancelTimer(START))
+        actions.append(SetTimer(START, None))
     state, health = restarts.start_health_timers(state)
     if any(each.scope is Scope.GROUP for each in state.incidents.values()):
         return state, actions + health
@@ -325,7 +325,7 @@ def end_job(
     state = replace(state, outcome=outcome, phase=JobPhase.STOPPING)
     state, canceled = restarts.cancel_incidents(state, set(state.incidents))
     if state.timeouts.stall is not None:
-        canceled.append(CancelTimer(STALL))
+        canceled.append(SetTimer(STALL, None))
     evaluators = {
         task.name
         for task in state.tasks.values()

@@ -13,7 +13,7 @@ import zlib
 from distrun.agent.protocol import KILL_GRACE, Cause, Code, StopTask
 from distrun.frozen import Frozen, replace
 from distrun.job.events import Outcome, RestartPlanned, Timer, TimerKind
-from distrun.lifecycle.actions import Action, Announce, CancelTimer, MakePlan, SetTimer
+from distrun.lifecycle.actions import Action, Announce, MakePlan, SetTimer
 from distrun.lifecycle.starts import start
 from distrun.lifecycle.state import (
     JOB,
@@ -216,9 +216,9 @@ def open_incident(
     if incident.scope is Scope.GROUP:
         state = replace(state, phase=JobPhase.RESTARTING)
         if state.timeouts.stall is not None:
-            actions.append(CancelTimer(STALL))
+            actions.append(SetTimer(STALL, None))
     if refusal is None and decision.before.is_timed:
-        actions.append(CancelTimer(_health_timer(decision.budget)))
+        actions.append(SetTimer(_health_timer(decision.budget), None))
         untimed = replace(state.budgets[decision.budget], is_timed=False)
         state = replace(state, budgets={**state.budgets, decision.budget: untimed})
     is_lost = decision.scope is Scope.GROUP and signal == SIGTERM and refusal is None
@@ -332,7 +332,7 @@ def cancel_incidents(state: JobState, numbers: set[int]) -> Transition:
     state = replace(state, incidents=left).with_tasks(
         _without_restart(state.tasks[name]) for incident in canceled for name in incident.tasks
     )
-    return state, [CancelTimer(_backoff_timer(incident)) for incident in canceled]
+    return state, [SetTimer(_backoff_timer(incident), None) for incident in canceled]
 
 
 def start_health_timers(state: JobState) -> Transition:

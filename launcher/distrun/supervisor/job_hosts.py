@@ -14,7 +14,6 @@ from distrun import plan
 from distrun.agent import protocol
 from distrun.agent.linux import holes, job_processes
 from distrun.agent.protocol import Cause, Code, Order, probe_messages
-from distrun.agent.protocol.file_messages import TransferProgress
 from distrun.codec import field_names
 from distrun.errors import HostError
 from distrun.job import events
@@ -24,7 +23,7 @@ from distrun.supervisor import forked_process
 from distrun.supervisor.hosts.reach import HostView, Lifetime, Reach, make_reach
 
 if TYPE_CHECKING:
-    from distrun.supervisor.hosts.file_delivery import FileDelivery, FileSender
+    from distrun.supervisor.hosts.file_delivery import FileDelivery
     from distrun.sync.manifest import Manifest
 
 _UNKNOWN_HOST = protocol.Hello(0, "", "", cores=1.0, gpus=list(range(256)), at=0.0)
@@ -70,6 +69,7 @@ class JobHosts:
         self._manifest = manifest
         self.reaches = {name: make_reach(host, spec, manifest) for name, host in self.specs.items()}
         self.delivery: FileDelivery | None = None
+        """What sends the program's files to the hosts that lack them."""
         self.hellos: dict[str, protocol.Hello] = {}
         self.left_out: dict[str, Cause] = {}
         needs = plan.ports_needed(spec, self.placement)
@@ -93,18 +93,6 @@ class JobHosts:
     def has_own_logs(self, host: str) -> bool:
         """Whether the tasks on a host write their logs there, and have its environment."""
         return self.reaches[host].lifetime is not Lifetime.SUPERVISOR
-
-    def deliver(
-        self,
-        manifest: Manifest,
-        send_list: Callable[[str, FileSender, list[Order]], None],
-        show_progress: Callable[[TransferProgress], None],
-    ) -> None:
-        """Have the program's files sent to the hosts that lack them, see :class:`FileDelivery`."""
-        from distrun.supervisor.hosts.file_delivery import FileDelivery
-
-        lacking = self.hosts_without_files
-        self.delivery = FileDelivery(manifest, lacking, send_list, self.emit, show_progress)
 
     def add_hello(self, host: str, hello: protocol.Hello) -> None:
         """Note that a host's agent has answered; send it the files."""

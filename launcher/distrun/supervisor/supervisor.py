@@ -101,7 +101,6 @@ class Supervisor:
             lifecycle.StartAttempt: self._starts.start,
             lifecycle.StopTask: self._starts.stop,
             lifecycle.SetTimer: self._set_timer,
-            lifecycle.CancelTimer: self._set_timer,
             lifecycle.Announce: lambda action: job.emit(action.event),
             lifecycle.MakePlan: self._make_plan,
             lifecycle.Finish: lambda _: self._release_hosts(),
@@ -169,9 +168,8 @@ class Supervisor:
     def _make_plan(self, action: lifecycle.MakePlan) -> None:
         self._job.call_after(partial(self._planning.add, action))
 
-    def _set_timer(self, action: lifecycle.SetTimer | lifecycle.CancelTimer) -> None:
-        timer = action.timer
-        seconds = action.seconds if isinstance(action, lifecycle.SetTimer) else None
+    def _set_timer(self, action: lifecycle.SetTimer) -> None:
+        timer, seconds = action.timer, action.seconds
         if timer == lifecycle.STALL:
             self._running.watch_stall(is_training=seconds is not None)
             return
@@ -224,7 +222,13 @@ class Supervisor:
             self._job.abort(error)
             return
         if self._manifest is not None:
-            hosts.deliver(self._manifest, self._hosts.deliver, self._clients.broadcast)
+            # Imported here because most jobs have no other hosts.
+            from distrun.supervisor.hosts.file_delivery import FileDelivery
+
+            hosts.delivery = FileDelivery(
+                *(self._manifest, hosts.hosts_without_files, self._hosts.deliver, self.emit),
+                self._clients.broadcast,
+            )
         self._planning = Planning(self._job, hosts, self._running)
         self._job.known = hosts
         self._hosts.recall_lost(self._job.state.lost_agents, self._spec)
