@@ -58,8 +58,6 @@ class RunningJob:
         self.observers: list[
             Callable[[lifecycle.JobState, events.Event, lifecycle.JobState], object]
         ] = []
-        self.after_actions: list[Callable[[], object]] = []
-        """Called once the actions that follow from an event have been carried out."""
 
     def begin(self, order: protocol.OpenJob) -> None:
         spec = self.spec
@@ -104,8 +102,6 @@ class RunningJob:
             observe(before, event, self.state)
         for action in actions:
             self.handlers[type(action)](action)
-        for function in self.after_actions:
-            function()
 
     def abort(self, error: DistrunError) -> None:
         self.emit(events.Aborted(at=time.time(), cause=error.as_cause(), exit_code=error.exit_code))

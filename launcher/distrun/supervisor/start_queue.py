@@ -36,6 +36,8 @@ class StartQueue:
         host = self._job.state.tasks[action.task].host
         waiting = self._waiting.get(host)
         if waiting and waiting.pop(action.task, None) is not None:
+            if not self._canceled:
+                self._job.call_after(self._report_canceled)
             self._canceled.append(action.task)
         else:
             self._job.hosts.order(host, action)
@@ -45,11 +47,10 @@ class StartQueue:
         self._unanswered.get(host, set()).discard(task)
         self._fill(host)
 
-    def report_canceled(self) -> None:
-        """Record which starts were canceled since the last call."""
+    def _report_canceled(self) -> None:
+        """Record together which starts an event has canceled."""
         canceled, self._canceled = tuple(self._canceled), []
-        if canceled:
-            self._job.emit(events.StartsCanceled(at=time.time(), tasks=canceled))
+        self._job.emit(events.StartsCanceled(at=time.time(), tasks=canceled))
 
     def remove_host(self, host: str) -> None:
         self._waiting.pop(host, None)

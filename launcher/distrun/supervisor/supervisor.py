@@ -96,7 +96,6 @@ class Supervisor:
             self._tensorboard.on_event,
             self._advisor.on_event,
         ]
-        job.after_actions.append(self._starts.report_canceled)
         job.handlers = {
             lifecycle.StartAttempt: self._starts.start,
             lifecycle.StopTask: self._starts.stop,
