@@ -70,14 +70,28 @@ def test_without_a_spare_the_job_waits_for_a_host_and_then_fails(world: Launch) 
     assert job.running == {}
 
 
-def test_a_host_on_which_tasks_fail_again_and_again_is_left_out(world: Launch) -> None:
-    job = world(3, spares=1, restart={"host_failures": 2}, is_launched=False)
-    job.on_start = lambda task: task.end(3 << 8) if task.machine.name == "h2" else None
-    job.launch()
-    job.advance(10)
-    assert job.hosts_of("worker:1") == ["h2", "h2", "h3"]
-    job.expect(hosts={"h1": "in use", "h2": "left out", "h3": "in use"})
-    job.succeed()
+@pytest.mark.parametrize("places", ["h2 h2 h4", "h3 h3 h6", "h2 h2 h2"])
+def test_a_host_on_which_tasks_fail_often_is_left_out(world: Launch, places: str) -> None:
+    """All that know its task's address restart. If no other host can be used, it is used again."""
+    failing, _, last = places.split()
+    ps = {"chief": 1, "ps": 1} if last == "h6" else {}
+    own = {"command": ["own"], "ready": "off", "after": ["worker"]}
+    job = world(
+        4 + len(ps), strategy="parameter_server" if ps else "multi_worker_mirrored", spares=1,
+        cluster={"worker": {"count": 2, "ready": "off"}, "proxy": own, **ps},
+        restart={"host_failures": 2, "max": 9}, ports={"range": "20000-20000"},
+    )  # fmt: skip
+    if last == failing:
+        job.take_port("h4", 20000)
+    for _ in range(2):
+        job.exit("worker:1", 3)
+        job.advance(20)
+    assert " ".join(job.hosts_of("worker:1")) == places
+    job.expect(hosts={failing: "in use" if last == failing else "left out", "h1": "in use"})
+    known = json.loads(job.task("proxy:0").env[b"DISTRUN_ADDRESSES"])["worker"]
+    assert known[1] == job.task("worker:1").env[b"DISTRUN_ADDRESS"].decode()
+    job.exit("chief:0") if ps else job.exit_all()
+    assert job.end() == 0
 
 
 def test_preemptions_do_not_count_against_a_host(world: Launch) -> None:
@@ -108,25 +122,6 @@ def test_a_host_that_was_lost_while_its_tasks_started_starts_them_again(world: L
     job.mend("h2")
     job.until(lambda: len(job.running) == 16)
     job.succeed()
-
-
-def test_a_group_restarted_while_its_worker_waits_for_a_plan_starts_together(world: Launch) -> None:
-    job = world(
-        4, strategy="parameter_server", cluster={"chief": 1, "worker": 1, "ps": 1}, spares=1,
-        workers="coordinated", restart={"host_failures": 1},
-    )  # fmt: skip
-    where = dict(job.running)
-    job.delay("h4", 1.5)
-    job.delay(where["chief:0"], 4.0)
-    job.advance(10)
-    job.exit("worker:0", 1)
-    job.advance(1)
-    assert "worker:0" not in job.running, "its plan waits for h4"
-    job.exit("ps:0", 1)
-    job.until(lambda: len(job.attempts) == 6)
-    assert {name: len(job.hosts_of(name)) for name in where} == dict.fromkeys(where, 2)
-    job.exit("chief:0")
-    assert job.end() == 0
 
 
 def test_a_failure_is_judged_by_the_whole_log_whose_end_comes_after_the_exit(world: Launch) -> None:

@@ -31,13 +31,11 @@ class Announce(Frozen):
 class MakePlan(Frozen):
     """Find hosts for the tasks of a restart, some of whose hosts cannot be used any more.
 
-    JobPlanned or PlanFailed must follow, unless the job ends. `avoid`: the hosts to leave out if
-    there is room elsewhere.
+    JobPlanned or PlanFailed must follow, unless the job ends.
     """
 
     restart: int
     tasks: tuple[str, ...]
-    avoid: tuple[str, ...] = ()
 
 
 class Finish(Frozen):

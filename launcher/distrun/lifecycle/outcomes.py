@@ -95,7 +95,7 @@ def _on_finish_before_restart(state: JobState, task: TaskState) -> Transition:
     return end_job(state, _failure_without_leader(state, leader))
 
 
-def settle_incidents(state: JobState) -> Transition:
+def settle_incidents(state: JobState, at: float) -> Transition:
     """Begin the planned restarts whose time has come, or end the job by the failure.
 
     Nothing is decided before all attempts have ended and all links to their hosts are restored or
@@ -113,7 +113,7 @@ def settle_incidents(state: JobState) -> Transition:
             state, more = end_job(state, incident.refusal, grace=grace)
             return state, actions + more
         else:
-            state, more = restarts.begin_or_plan(state, incident)
+            state, more = restarts.begin_or_plan(state, incident, at)
         actions += more
     return state, actions
 

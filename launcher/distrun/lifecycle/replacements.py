@@ -7,8 +7,6 @@ is ready, at most for `timeouts.start`.
 
 from __future__ import annotations
 
-from collections import Counter
-
 from distrun.agent.protocol import Cause, Code, StopTask
 from distrun.frozen import replace
 from distrun.job import events
@@ -53,7 +51,7 @@ def leave_host(
     # A custom role may take the group along, and the group no evaluator.
     for each in sorted(there, key=lambda task: (not task.role.is_custom, not task.is_in_group)):
         task = state.tasks[each.name]
-        if not state.needs(task) and not (can_move and _free_room(state, name)):
+        if not state.needs(task) and not (can_move and state.free_room_beside(name)):
             state, more = restarts.cancel_incidents(state, state.incidents.keys() & {task.restart})
             actions += more
             continue
@@ -134,7 +132,7 @@ def on_not_started(state: JobState, task: TaskState, at: float) -> Transition | 
         return None
     if task.restart is not None:
         return restarts.on_attempt_ended(state, task), []
-    if not has_room_beside(state, task.host):
+    if not state.has_room_beside(task.host):
         return None
     cause = Cause(Code.TASK_NOT_STARTED, task=task.name, within=(reason,))
     return _leave_out(state, task, cause, at)
@@ -154,22 +152,6 @@ def _leave_out(state: JobState, task: TaskState, cause: Cause, at: float) -> Tra
     return state, [left_out, *actions]
 
 
-def has_room_beside(state: JobState, name: str) -> bool:
-    """Whether other hosts have room for the tasks of a host, or the job may do with fewer."""
-    if not any(host.is_usable for host in state.hosts.values() if host.name != name):
-        return False
-    lacking = sum(task.host == name for task in state.tasks.values()) - _free_room(state, name)
-    least = state.policy.min_workers
-    return lacking <= 0 or (least is not None and state.worker_count - lacking >= least)
-
-
-def _free_room(state: JobState, name: str) -> int:
-    """Return how many more tasks the usable hosts may have, besides one host."""
-    counts = Counter(task.host for task in state.tasks.values())
-    usable = [host for host in state.hosts.values() if host.name != name and host.is_usable]
-    return sum(max(0, (host.room or 0) - counts[host.name]) for host in usable)
-
-
 def on_plan_failed(state: JobState, event: events.PlanFailed) -> Transition:
     """Wait for a host. An evaluator stays down: it must not delay the job."""
     incident = state.incidents.get(event.restart)
@@ -180,6 +162,11 @@ def on_plan_failed(state: JobState, event: events.PlanFailed) -> Transition:
         state, more = outcomes.enter_running(state)
         return state, actions + more
     incident = replace(incident, is_planning=False, waits_for_host=event.cause)
+    failing = [host for host in state.hosts.values() if host.fails_tasks]
+    if failing and event.cause.code is Code.NO_ROOM:  # what was to run the tasks cannot be used
+        for host in failing:
+            state = state.with_host(replace(host, left_out=None))
+        return restarts.request_plan(state, incident)
     return state.with_incident(incident), []
 
 

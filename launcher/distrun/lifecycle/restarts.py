@@ -12,7 +12,7 @@ import zlib
 
 from distrun.agent.protocol import KILL_GRACE, Cause, Code, StopTask
 from distrun.frozen import Frozen, replace
-from distrun.job.events import Outcome, RestartPlanned, Timer, TimerKind
+from distrun.job.events import HostLeftOut, Outcome, RestartPlanned, Timer, TimerKind
 from distrun.lifecycle.actions import Action, Announce, MakePlan, SetTimer
 from distrun.lifecycle.starts import start
 from distrun.lifecycle.state import (
@@ -446,9 +446,7 @@ def request_plan(state: JobState, incident: Incident) -> Transition:
     """Have the supervisor find hosts. It may take `timeouts.start`, with waiting for a host."""
     is_first = incident.waits_for_host is None
     actions = start_timer(state) if is_first and state.requires(incident) else []
-    avoid = state.host_to_avoid
-    avoided = () if avoid is None else (avoid,)
-    actions.append(MakePlan(restart=incident.number, tasks=incident.tasks, avoid=avoided))
+    actions.append(MakePlan(restart=incident.number, tasks=incident.tasks))
     return state.with_incident(replace(incident, is_planning=True)), actions
 
 
@@ -474,17 +472,34 @@ def _needs_plan(state: JobState, incident: Incident) -> bool:
         return False
     tasks = [state.tasks[name] for name in incident.tasks]
     is_group = incident.scope is Scope.GROUP
-    return (
-        any(state.why_unusable(task) is not None or state.has_new_agent(task) for task in tasks)
-        or any(task.host == state.host_to_avoid for task in tasks)
-        or (is_group and state.worker_count < state.all_workers)
-    )
+    return any(
+        state.why_unusable(task) is not None or state.has_new_agent(task) for task in tasks
+    ) or (is_group and state.worker_count < state.all_workers)
 
 
-def begin_or_plan(state: JobState, incident: Incident) -> Transition:
+def _leave_out(state: JobState, incident: Incident, cause: Cause, at: float) -> Transition:
+    """Leave out a host on which tasks fail; those that know addresses there restart, too."""
+    left = state.with_host(replace(state.hosts[cause.host], left_out=cause))
+    actions: list[Action] = [Announce(HostLeftOut(at=at, host=cause.host, cause=cause))]
+    failed = left.tasks[incident.failed]
+    decision = decide(left, failed, incident.cause, incident)
+    members = _members(left, failed, decision.scope)
+    if decision.is_allowed and any(task.name not in incident.tasks for task in members):
+        state, more = open_incident(left, decision, at)
+    else:
+        state, more = request_plan(_settle(left, incident), incident)
+    return state, actions + more
+
+
+def begin_or_plan(state: JobState, incident: Incident, at: float) -> Transition:
     """Start a restart's tasks, all of whose last attempts have ended, or find hosts for them."""
-    state = _settle(state, incident)
     incident = replace(incident, waits_for_link=None)
+    before, state = state, _settle(state, incident)
+    host = state.host_to_avoid
+    is_there = any(state.tasks[name].host == host for name in incident.tasks)
+    if host is not None and is_there and state.has_room_beside(host):
+        cause = Cause(Code.HOST_FAILS_TASKS, host=host, count=state.failures_in_a_row)
+        return _leave_out(before, incident, cause, at)
     if _needs_plan(state, incident):
         return request_plan(state, incident)
     fresh = [state.tasks[name].next_attempt() for name in incident.tasks]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from enum import Enum
 from typing import TypeVar
@@ -260,6 +261,11 @@ class HostState(HostAgent, kw_only=True):
         if not task.was_killed:
             return task.exit_status is None
         return self.explains_exit((task.exited_at or 0.0) + self.behind)
+
+    @property
+    def fails_tasks(self) -> bool:
+        """Whether it is left out because tasks have failed there again and again."""
+        return self.left_out is not None and self.left_out.code is Code.HOST_FAILS_TASKS
 
     @property
     def is_usable(self) -> bool:
@@ -586,10 +592,25 @@ class JobState(Frozen, kw_only=True):
 
     @property
     def host_to_avoid(self) -> str | None:
-        """The host on which tasks have failed again and again, while others had no failures."""
+        """The usable host on which tasks fail again and again, while others have no failures."""
+        host = self.hosts.get(self.failing_host)
         hosts = {task.host for task in self.tasks.values()}
-        is_too_often = self.failures_in_a_row >= self.policy.host_failures
-        return self.failing_host if is_too_often and len(hosts) > 1 else None
+        is_too_often = self.failures_in_a_row >= self.policy.host_failures and len(hosts) > 1
+        return host.name if host is not None and host.is_usable and is_too_often else None
+
+    def has_room_beside(self, name: str) -> bool:
+        """Whether other hosts have room for a host's tasks, or the job may do with fewer."""
+        if not any(host.is_usable for host in self.hosts.values() if host.name != name):
+            return False
+        there = sum(task.host == name for task in self.tasks.values())
+        lacking, least = there - self.free_room_beside(name), self.policy.min_workers
+        return lacking <= 0 or (least is not None and self.worker_count - lacking >= least)
+
+    def free_room_beside(self, name: str) -> int:
+        """Return how many more tasks the usable hosts may have, besides one host."""
+        counts = Counter(task.host for task in self.tasks.values())
+        usable = [host for host in self.hosts.values() if host.name != name and host.is_usable]
+        return sum(max(0, (host.room or 0) - counts[host.name]) for host in usable)
 
     @property
     def task_names(self) -> list[str]:

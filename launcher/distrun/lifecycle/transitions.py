@@ -68,7 +68,7 @@ def step(state: JobState, event: Event) -> restarts.Transition:
     if transition is None:
         raise TypeError(f"no transition for {type(event).__name__}")
     state, actions = transition(state, event)
-    state, more = outcomes.settle_incidents(state)
+    state, more = outcomes.settle_incidents(state, event.at)
     return state, [*actions, *more]
 
 
@@ -245,7 +245,7 @@ def _on_host_fault(state: JobState, event: events.HostFault) -> restarts.Transit
     cause = Cause(Code.HOST_FAILED, host=event.host, within=(event.cause,))
     # A job that has no other host fails at once if its disk has failed: the next agent would, too.
     is_of_disk = event.cause.is_disk_full or event.cause.code is Code.LOG_DISK_READ_ONLY
-    is_useful = not is_of_disk or replacements.has_room_beside(state, event.host)
+    is_useful = not is_of_disk or state.has_room_beside(event.host)
     can_move = is_useful and replacements.can_replace(state, event.host)
     state = _change_host(state, event.host, fault=event.cause)
     return replacements.leave_host(state, event.host, cause, event.at, can_move=can_move)

@@ -236,10 +236,6 @@ class Planning:
 
     def _use(self, made: NextRound, plan: Plan) -> None:
         made.keep_placement()
-        for host in made.avoided:
-            count = self._job.state.failures_in_a_row
-            cause = Cause(Code.HOST_FAILS_TASKS, host=host, count=count)
-            self._emit(events.HostLeftOut(at=time.time(), host=host, cause=cause))
         records = self._use_plan(plan)
         if records is None:
             return

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from distrun import plan
@@ -326,7 +326,6 @@ class NextRound(Round):
         self._renewed = {name for name in renewed if name in request.tasks}
         self.may_pass = False
         """Whether there may be a plan later with the same hosts."""
-        self.avoided: tuple[str, ...] = ()
         self.unusable: dict[str, Cause] = {}
         """Why hosts that the plan would have needed cannot be used: another round is needed."""
         self._place_tasks(self._place(rooms))
@@ -380,7 +379,7 @@ class NextRound(Round):
         super()._fail(HostError(cause=cause))
 
     def _place(self, rooms: Mapping[str, int]) -> tuple[plan.Placed, ...]:
-        """Return the placement, without the hosts to avoid if that is possible."""
+        """Return the placement; a host has no room for a task that asks for more GPUs than left."""
         former = {each.name: each for each in self.hosts.placement}
         of_spec = {each.name: each.address for each in plan.place(self._spec)}
         present = [
@@ -390,18 +389,6 @@ class NextRound(Round):
             )
             for task in self._present.values()
         ]
-        if self.request.avoid:
-            others = {name: room for name, room in rooms.items() if name not in self.request.avoid}
-            placed = self._place_by_gpus(present, others)
-            if placed:
-                self.avoided = self.request.avoid
-                return placed
-        return self._place_by_gpus(present, rooms)
-
-    def _place_by_gpus(
-        self, present: Sequence[plan.Placed], rooms: Mapping[str, int]
-    ) -> tuple[plan.Placed, ...]:
-        """Return the placement; a host has no room for a task that asks for more GPUs than left."""
         left = dict(rooms)
         while placed := plan.place_again(self._spec, present, self.request.tasks, left):
             lacking = [each for each in self.hosts.lacking_gpus(placed) if left.get(each, 0) > 0]
