@@ -12,7 +12,6 @@ import signal
 import socket
 import sys
 import time
-import traceback
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple, Union
 
@@ -84,6 +83,8 @@ class Agent:
         try:
             self._serve()
         except BaseException:  # noqa: BLE001 - whatever it is
+            import traceback  # a tenth of an agent's start
+
             self._report_defect(traceback.format_exc())
             os._exit(_EXIT_DEFECT)
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import hashlib
 import json
 import os
 import re
-import shutil
 import stat
 import time
 from typing import TYPE_CHECKING, Deque, Dict, Generator, List, Optional, Tuple, Union
@@ -21,7 +19,7 @@ from typing import TYPE_CHECKING, Deque, Dict, Generator, List, Optional, Tuple,
 from distrun.agent.files import staged_tree
 from distrun.agent.files.blob_cache import MOST_BYTES, BlobCache
 from distrun.agent.linux import private_dir
-from distrun.agent.linux.regular import open_regular
+from distrun.agent.linux.regular import open_regular, sha256
 from distrun.agent.protocol import Cause, CauseError, Code
 from distrun.agent.protocol.file_messages import (
     FileData,
@@ -276,7 +274,7 @@ class FileReceiver:
             self._link.send_heartbeat_if_due()
             with contextlib.suppress(OSError):
                 os.unlink(os.path.join(self._top, path))
-        shutil.rmtree(self._top, ignore_errors=True)
+        private_dir.remove_tree(os.fsdecode(self._top), ignore_errors=True)
 
     def close(self) -> bool:
         """Remove the files; returns whether the agent's folder has none that must be preserved."""
@@ -319,7 +317,7 @@ def _checked_link(path: str, target: str) -> Tuple[bytes, bytes]:
 
 def _copy(source: int, target: Optional[int] = None) -> Generator[None, None, str]:
     """Read a file to its end, or to what cannot be read, and close it. Returns its SHA-256."""
-    digest = hashlib.sha256()
+    digest = sha256(os.fstat(source).st_size)
     with open(source, "rb", 0) as file:
         while True:
             try:
@@ -332,7 +330,7 @@ def _copy(source: int, target: Optional[int] = None) -> Generator[None, None, st
             if target is not None:
                 _write(target, block)
             yield
-    return digest.hexdigest()
+    return str(digest.hexdigest())
 
 
 def _write(target: int, block: bytes) -> None:

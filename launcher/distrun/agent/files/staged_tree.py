@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from typing import Callable, Dict, Sequence, Tuple
+
+from distrun.agent.linux import private_dir
 
 UNFINISHED = ".files"
 LIST = "files.json"
@@ -58,7 +59,7 @@ def _count_written(top: bytes, send_heartbeat: Callable[[], None]) -> Tuple[int,
     for folder, _, names in os.walk(top, topdown=False):
         send_heartbeat()
         if os.path.basename(folder) == b"__pycache__":
-            shutil.rmtree(folder, ignore_errors=True)
+            private_dir.remove_tree(os.fsdecode(folder), ignore_errors=True)
             continue
         if b"/__pycache__/" in folder[len(top) :]:
             continue

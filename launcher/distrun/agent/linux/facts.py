@@ -7,7 +7,7 @@ import os
 from typing import Dict, Iterable, List, Optional, Sequence, Union
 
 from distrun.agent.linux import cgroups
-from distrun.agent.linux.regular import LARGEST_SCRIPT, content, numbers, open_regular
+from distrun.agent.linux.regular import LARGEST_SCRIPT, content, numbers, open_regular, sha256
 from distrun.agent.structs import Struct
 
 NVIDIA_SMI_SECONDS = 20
@@ -52,15 +52,14 @@ def free_bytes(folder: str) -> Optional[int]:
 
 def file_digest(path: str) -> str:
     """The SHA-256 of a script. Raises OSError if it cannot be read, or is larger than any."""
-    import hashlib  # its import is slow
-
-    digest = hashlib.sha256()
     with open(open_regular(path, os.O_RDONLY), "rb") as file:
-        if os.fstat(file.fileno()).st_size > LARGEST_SCRIPT:
+        size = os.fstat(file.fileno()).st_size
+        if size > LARGEST_SCRIPT:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+        digest = sha256(size)
         for block in iter(lambda: file.read(_BLOCK), b""):
             digest.update(block)
-    return digest.hexdigest()
+    return str(digest.hexdigest())
 
 
 def pid_namespace() -> str:

@@ -132,7 +132,9 @@ def _in_threads(
 def _resolve(machine: str) -> "List[Tuple[int, Any]] | Cause":
     """Return a machine's addresses, each with its family, as `connect` expects them."""
     try:
-        answers = socket.getaddrinfo(machine, None, type=socket.SOCK_STREAM)
+        # As bytes, it needs no module for names that are not ASCII.
+        name = machine.encode() if machine.isascii() else machine
+        answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError as error:
         return Cause(Code.NAME_NOT_RESOLVED, text=error.strerror or str(error))
     return [(family, address) for family, _, _, _, address in answers]

@@ -22,9 +22,14 @@ import zlib
 from functools import lru_cache
 from importlib.util import MAGIC_NUMBER, cache_from_source
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from distrun.agent.linux.regular import open_regular
 from distrun.job import held_package
+
+if TYPE_CHECKING:
+    import ast
+    from collections.abc import Iterator
 
 ARGUMENTS = ("-I", "-S", "-c", "exec(open(0,'rb',0,closefd=False).readline())")
 """Of a python3 that reads its program from standard input."""
@@ -58,14 +63,10 @@ _SOURCE_ONLY = (
     *("distrun.agent.linux.exposure", "distrun.agent.linux.holes"),
     *("distrun.agent.linux.sock_diag", "distrun.agent.linux.gpus"),
     *("distrun.agent.orphans", "distrun.agent.linux.job_processes"),
-    *("distrun.agent.protocol.stack_messages", "distrun.agent.tasks.stacks"),
-    *("distrun.agent.tasks.profile", "distrun.agent.protocol.file_messages"),
-    *("distrun.agent.linux.peers", "distrun.agent.lease"),
-    *("distrun.agent.linux.child_deaths", "distrun.agent.probe.inspection"),
-    *("distrun.agent.linux.port_owners", "distrun.agent.linux.cgroups"),
-    "distrun.agent.linux.oom",
+    *("distrun.agent.tasks.stacks", "distrun.agent.tasks.profile"),
+    "distrun.agent.linux.port_owners",
 )
-"""Modules that so few agents need, or that are so short, that they are not sent compiled."""
+"""Modules that so few agents need that they are not sent compiled."""
 
 _FIRST = """\
 import os, sys
@@ -117,22 +118,30 @@ from _frozen_importlib import ModuleSpec
 from _frozen_importlib_external import MAGIC_NUMBER
 
 class Modules:
-    def __init__(self, magic, packages, sources, codes):
-        self.packages = packages
-        self.sources = sources
-        self.codes = marshal.loads(codes) if magic == MAGIC_NUMBER else {}
+    def __init__(self, magic, names, codes, sources):
+        self.names = self.load(names)
+        self.codes = self.load(codes) if magic == MAGIC_NUMBER else {}
+        self.packed = sources
+        self.sources = {}
+    def load(self, packed):
+        return marshal.loads(zlib.decompress(packed))
     def find_spec(self, name, path=None, target=None):
-        if name in self.sources:
-            return ModuleSpec(name, self, origin="distrun", is_package=name in self.packages)
+        if name in self.names or name in self.sources:
+            is_package = self.names.get(name)
+            return ModuleSpec(name, self, origin="distrun", is_package=is_package)
+    def source(self, name):
+        if name not in self.sources:
+            self.sources.update(self.load(self.packed))
+        return self.sources[name]
     def get_source(self, name):
-        return self.sources[name].decode()
+        return self.source(name).decode()
     def create_module(self, spec):
         return None
     def exec_module(self, module):
         name = module.__name__
-        exec(self.codes.get(name) or compile(self.sources[name], name, "exec"), module.__dict__)
+        exec(self.codes.get(name) or compile(self.source(name), name, "exec"), module.__dict__)
 
-sys.meta_path.insert(0, Modules(*marshal.loads(zlib.decompress(modules))))
+sys.meta_path.insert(0, Modules(*marshal.loads(modules)))
 del block, inflate
 """
 
@@ -235,7 +244,7 @@ def _modules(names: tuple[str, ...]) -> bytes:
 
 
 def _pack(names: tuple[str, ...]) -> bytes:
-    """Python's version, the packages, all sources, and the code of most, compressed."""
+    """Python's version, the modules, and compressed the code of most, and all sources."""
     # Imported here because it is needed once after an installation.
     import ast
 
@@ -245,17 +254,31 @@ def _pack(names: tuple[str, ...]) -> bytes:
     for name in names:
         if name not in _SOURCE_ONLY:
             tree = ast.parse(sources[name])
-            # Tracebacks from other hosts show lines only: columns would be a fifth of all bytes.
+            tree.body = [*_executed(tree.body)]
             for node in ast.walk(tree):
+                if isinstance(node, ast.FunctionDef):
+                    node.returns = None
+                elif isinstance(node, ast.arg):
+                    node.annotation = None
+                # Tracebacks show lines only: columns would be a fifth of all bytes.
                 if isinstance(node, (ast.stmt, ast.expr)):
                     node.end_lineno = node.lineno
                     node.col_offset = node.end_col_offset = -1
             codes[name] = compile(tree, name, "exec", dont_inherit=True, optimize=2)
-    packages = [name for name in names if _file_of(name)[1]]
-    # Every Python reads version 2 of the format. The code is bytes in it, marshalled as one
-    # object so that names that many modules use are stored once.
-    parts = (MAGIC_NUMBER, packages, sources, marshal.dumps(codes))
-    return zlib.compress(marshal.dumps(parts, 2), 9)
+    is_package = {name: _file_of(name)[1] for name in names}
+    # Every Python reads version 2 of the format. The code is marshalled as one object so that names
+    # that many modules use are stored once. The sources are apart: most agents need none.
+    parts = (marshal.dumps(is_package, 2), marshal.dumps(codes), marshal.dumps(sources, 2))
+    return marshal.dumps((MAGIC_NUMBER, *(zlib.compress(each, 9) for each in parts)), 2)
+
+
+def _executed(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Leave out what only type checkers need: `typing` would take a tenth of an agent's start."""
+    for each in body:
+        if getattr(getattr(each, "test", None), "id", "") == "TYPE_CHECKING":
+            yield from getattr(each, "orelse", ())
+        elif getattr(each, "module", "") != "typing":
+            yield each
 
 
 def _read(path: Path) -> bytes:
