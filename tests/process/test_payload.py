@@ -1,5 +1,6 @@
 """The agent as it goes over ssh is small and whole; what an earlier one has left is ended."""
 
+import itertools
 import os
 import shlex
 import subprocess
@@ -134,16 +135,13 @@ class Clearing:
             folder=str(folder),
             lease=10.0,
         )
-        self.is_finished = False
-        self.agent.clear(self.on_end, lambda _agent, _cause: None)
-
-    def on_end(self, _: FormerAgent) -> None:
-        self.is_finished = True
+        self.ended: list[FormerAgent] = []
+        self.agent.clear(self.ended.append, lambda _agent, _cause: None)
 
     def advance(self, seconds: float, report: Callable[[], Report]) -> None:
         """Let time pass, and have the host send a report every 5 s while there is a login."""
         end = self.now + seconds
-        while self.now < end and not self.is_finished:
+        while self.now < end and not self.ended:
             self.step()
             if self.agent.link.connection is not None:
                 self.reach.send(report())
@@ -170,32 +168,26 @@ def clearing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cleari
 
 
 def log_parts(size: int) -> Callable[[], Report]:
-    offset = -size
-
-    def part() -> Report:
-        nonlocal offset
-        offset += size
-        return protocol.LogData(LOG, offset, b"x" * size)
-
-    return part
+    offsets = itertools.count(0, size)
+    return lambda: protocol.LogData(LOG, next(offsets), b"x" * size)
 
 
 def test_a_host_that_sends_no_logs_is_not_waited_for(clearing: Clearing) -> None:
     clearing.advance(150, lambda: protocol.Heartbeat(1))
-    assert clearing.is_finished
+    assert clearing.ended
     assert not_none(clearing.agent.failure).code is Code.FORMER_LEASE_OVER
 
 
 def test_a_host_that_sends_its_logs_too_slowly_is_not_waited_for(clearing: Clearing) -> None:
     clearing.advance(600, log_parts(1000))
-    assert clearing.is_finished
+    assert clearing.ended
     assert not_none(clearing.agent.lost_logs).within == (Cause(Code.LOGS_TOO_SLOW),)
 
 
 def test_a_host_that_sends_fast_enough_is_waited_for_within_limits(clearing: Clearing) -> None:
     """16 KiB/s are."""
     clearing.advance(600, log_parts(100_000))
-    assert not clearing.is_finished
+    assert not clearing.ended
     copy = (clearing.copies / LOG).stat()
     assert copy.st_size == 12_000_000
     assert copy.st_blocks * 512 < LIMIT + 200_000

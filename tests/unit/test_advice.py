@@ -83,10 +83,8 @@ def test_each_rule_shows_its_case_and_no_healthy_job(
 
 
 def with_gpu(percent: float | None = None, *, cores: float = 0.5) -> list[Sample]:
-    return [
-        replace(each, gpu_memory_bytes=1 << 30, gpu_percent=percent)
-        for each in sampled(2, cores=cores)
-    ]
+    samples = sampled(2, cores=cores)
+    return [replace(each, gpu_memory_bytes=1 << 30, gpu_percent=percent) for each in samples]
 
 
 def test_gpus_leave_cores_idle_and_idle_gpus_and_slow_checkpoints_are_told() -> None:

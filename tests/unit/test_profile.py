@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from distrun.advice import gpus
 from distrun.advice.model import Kind, Obstacle, Symptom
@@ -121,6 +122,9 @@ def profiled(*parts: Any, **more: Any) -> TaskProfile:
         ((("recvn", "/home/u/net.py", 7, "d = s.recv(n - len(b))"), TRAIN), Kind.STEP),
         (((*TRAIN, "total = comm.Allreduce(grads)"), MODULE), Kind.STEP),
         (((*TRAIN, "self.received(x)"), MODULE), Kind.OWN),
+        ((("save_and_train", "/home/u/train.py", 9), MODULE), Kind.OWN),
+        ((("Images.__getitem__", "/home/u/data.py", 9), TRAIN), Kind.INPUT),
+        ((EXECUTE, ("print_v2", f"{TF}ops/logging_ops.py", 9), TRAIN), Kind.PRINTING),
         ((EXECUTE, (*TRAIN, "print(float(loss))"), MODULE), Kind.STEP),
         ((EXECUTE, ("PreemptionCheckpointHandler.run", f"{TF}failure.py", 9), TRAIN), Kind.STEP),
         ((TRAIN, MODULE), Kind.OWN),
@@ -154,6 +158,9 @@ def test_cpu_time_tells_a_step_from_waiting_and_lines_are_the_users() -> None:
     }  # fmt: skip
     assert found.places[Kind.STEP] == "train, train.py:41"
     assert found.own == pytest.approx(0.7)
+    joins = (("Thread.join", "/usr/lib/python3.11/threading.py", 9), MODULE)
+    found = profiled((joins, 1.0, 1.0), others=((STEP, 1.0),))
+    assert found.shares == {Kind.STEP: pytest.approx(1.0)}
     serves = (("join", f"{TF}training/server_lib.py", 300), MODULE)
     shares = profiled((serves, 1.0, 0.2), wait=0.6).shares
     expected = {Kind.STEP: 0.2, Kind.NO_CORE: 0.6, Kind.SERVING: 0.2}
@@ -172,6 +179,8 @@ def test_a_step_that_waits_for_a_generator_waits_for_input() -> None:
     loads = (("OwnedIterator.__next__", f"{TF}data/ops/iterator_ops.py", 825), TRAIN, MODULE)
     found = profiled((loads, 0.5, 0.0), others=((GENERATOR, 0.5),))
     assert found.places == {Kind.INPUT: "batches, data.py:7"}
+    found = profiled(*alternating, others=((GENERATOR[1:], 0.3), ((), 0.2)))  # of a library
+    assert found.shares[Kind.INPUT] == pytest.approx(0.6)
     never_waits = profiled((STEP, 0.5, 1.0), others=((GENERATOR, 0.5),))
     assert never_waits.shares[Kind.INPUT] == pytest.approx(1.0)
 
@@ -257,11 +266,8 @@ def test_steps_without_cores_of_a_task_that_is_alone_or_has_gpus_wait_for_no_tas
 
 
 def test_what_sets_a_task_apart_that_is_behind_is_told() -> None:
-    look = [
-        profiled((STEP, 1.0, 1.0)),
-        profiled((STEP, 1.0, 0.4), task="worker:1", wait=0.6, nice=9),
-    ]
-    rates = {"worker:0": 2.0, "worker:1": 1.0}
+    late = profiled((STEP, 1.0, 0.4), task="worker:1", wait=0.6, nice=9)
+    look, rates = [profiled((STEP, 1.0, 1.0)), late], {"worker:0": 2.0, "worker:1": 1.0}
     found = not_none(advise_by_profiles([look] * 3, (), {}, rates))
     assert (found.symptom, found.task) == (Symptom.BEHIND, "worker:1")
     assert [each.obstacle for each in found.reasons] == [Obstacle.NO_CORE, Obstacle.NICE]
@@ -295,6 +301,22 @@ def test_of_many_tasks_for_long_an_answer_can_be_read(monkeypatch: pytest.Monkey
     assert [len(not_none(each.recording).readings) > 1000 for each in read] == [True] * 8
 
 
+def test_a_thread_that_has_ended_is_not_recorded_on() -> None:
+    """py-spy says only when a stack changes, not that its thread has ended."""
+    seen, found = sampling._Recording("worker:0", 1, None, 4), dict[str, Any]()
+    where = {n: {"name": "f", "filename": f"{n}.py", "line": 1} for n in (1, 2)}
+    ends = [(n, *end) for end in (("B", 0), ("E", 4_000_000)) for n in where]
+    events = [{"tid": n, "ph": ph, "ts": at, "name": "f", "args": where[n]} for n, ph, at in ends]
+    os.write(seen._output, json.dumps(events).encode())
+    seen._began = os.fstat(seen._output).st_mtime - 4
+    for at, alive in ((0.5, (1, 2)), (1.5, (1,)), (2.5, (1,))):
+        seen._looks.append((at, os.memfd_create("dump"), None))
+        os.write(seen._looks[-1][1], json.dumps([{"frames": [where[n]]} for n in alive]).encode())
+    seen._add_stacks(found)
+    threads = [[round(at) for at, n in each if found["stacks"][n]] for each in found["threads"]]
+    assert threads == [[0, 500, 1500, 2500], [0, 500]]
+
+
 def test_a_refused_look_is_said_in_short_with_what_to_do() -> None:
     said = (
         b"Error: Failed\n\nCaused by:\n    1: Permission denied\n\nStack backtrace:\n   0: main\n"
@@ -306,15 +328,13 @@ def test_a_refused_look_is_said_in_short_with_what_to_do() -> None:
 
 
 def test_gpus_are_shown_with_what_slows_them() -> None:
-    one = gpus.read(not_none(recorded(gpus=gpu(900)[:1]).recording))
-    both = gpus.read(not_none(recorded(gpus=gpu(900)).recording))
-    assert gpus_text("ps:0", one) == (
-        "GPU 0 of ps:0: 35% busy, 2.1 GB of 17.2 GB, 900 of 1980 MHz (slowed by: heat), 84 °C"
-    )
-    assert gpus_text("ps:0", both).startswith("2 GPUs of ps:0: 35% busy, 2.1 GB of 17.2 GB, 900 ")
-    assert gpus_text("ps:0", gpus.read(not_none(recorded(gpus=gpu(0)[1:]).recording))) == (
-        "GPU 1 of ps:0: 0 MHz"
-    )
+    seen = [
+        not_none(recorded(gpus=each).recording) for each in (gpu(900)[:1], gpu(900), gpu(0)[1:])
+    ]
+    one, both, other = [gpus_text("ps:0", gpus.read(each)) for each in seen]
+    words = "ps:0: 35% busy, 2.1 GB of 17.2 GB, 900 of 1980 MHz (slowed by: heat), 84 °C"
+    assert (one, other) == (f"GPU 0 of {words}", "GPU 1 of ps:0: 0 MHz")
+    assert both.startswith("2 GPUs of ps:0: 35% busy, 2.1 GB of 17.2 GB, 900 ")
 
 
 def test_no_task_is_named_where_none_is_slower_than_another_by_a_tenth() -> None:
@@ -324,6 +344,9 @@ def test_no_task_is_named_where_none_is_slower_than_another_by_a_tenth() -> None
     slow_ones = [profiled((STEP, 1.0, 1.0), task=f"worker:{n}") for n in range(2)]
     fast = profiled((STEP, 0.5, 1.0), (STEP, 0.5, 0.0), task="worker:2")
     assert straggler([*slow_ones, fast], {"worker:0", "worker:1", "worker:2"}, {}) is None
+    # Who gets a core less often is a matter of chance.
+    starved = [profiled((STEP, 1.0, n / 100), wait=0.5, task=f"worker:{n}") for n in (36, 50)]
+    assert straggler(starved, {"worker:36", "worker:50"}, {}) is None
     # Workers of parameter servers wait for nobody.
     assert straggler([slow_ones[0], fast], set(), {}) is None
     # Two whose input is slow: the other one's is late when this one's is not.
@@ -367,8 +390,6 @@ def test_many_tasks_are_ten_lines_of_80_columns() -> None:
     profiles = [not_none(profile(each)) for each in processes]
     found = straggler(profiles, {each.task for each in profiles}, {})
     view = profile_view(profiles, found, Stacks(processes=processes), 80, has_program=True)
-    from rich.console import Console
-
     console = Console(width=80)
     with console.capture() as capture:
         console.print(view)
@@ -464,29 +485,25 @@ def collected(tmp_path: Path) -> Collected:
     return Collected(program)
 
 
-def test_an_answer_that_cannot_be_read_names_its_host(collected: Collected) -> None:
-    collected.answer("h0", GOOD)
+@pytest.mark.parametrize(
+    ("answers", "tasks", "why"),
+    [
+        ((GOOD, ('[{"task": 7}]', 1)), ["worker:0"], "its answer cannot be read: "),
+        (("[]", ("", 1)), [], "py-spy could not be run there"),  # the tasks of h0 have ended
+        ((GOOD, (GOOD, 2)), ["worker:0"], "it has not answered in time"),  # but something else
+    ],
+)
+def test_a_host_without_an_answer_is_named(
+    answers: Any, tasks: list[str], why: str, collected: Collected
+) -> None:
+    collected.answer("h0", answers[0])
+    collected.answer("h0", answers[0])
     assert not collected.answers
-    collected.answer("h1", '[{"task": 7}]')
-    (found,) = collected.answers
-    assert [each.task for each in found.processes] == ["worker:0"]
-    assert found.silent.keys() == {"h1"}
-
-
-def test_a_host_whose_tasks_have_ended_has_answered(collected: Collected) -> None:
-    collected.answer("h0", "[]")
-    collected.answer("h1", "")
-    assert collected.answers[0].silent == {"h1": "py-spy could not be run there"}
-
-
-def test_a_host_that_is_lost_or_silent_is_not_waited_for(collected: Collected) -> None:
-    collected.answer("h0", GOOD)
-    collected.answer("h0", GOOD)
-    collected.answer("h1", GOOD, number=2)
-    assert not collected.answers
+    collected.answer("h1", *answers[1])
     collected.loop.run(60.0)
-    assert collected.answers[0].silent == {"h1": "it has not answered in time"}
-    assert len(collected.answers[0].processes) == 1
+    (found,) = collected.answers
+    assert [each.task for each in found.processes] == tasks
+    assert [(host, each[: len(why)]) for host, each in found.silent.items()] == [("h1", why)]
 
 
 def test_a_host_that_lacks_the_program_is_sent_it(collected: Collected) -> None:
@@ -497,10 +514,5 @@ def test_a_host_that_lacks_the_program_is_sent_it(collected: Collected) -> None:
 
 
 def test_rates_have_no_exponent() -> None:
-    assert [*map(format_short, (0.04, 0.346, 4.21, 144.1, 12345.0))] == [
-        "0.04",
-        "0.35",
-        "4.2",
-        "144",
-        "12,345",
-    ]
+    shown = "0.04 0.35 4.2 144 12,345"
+    assert " ".join(map(format_short, (0.04, 0.346, 4.21, 144.1, 12345.0))) == shown

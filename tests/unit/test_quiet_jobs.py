@@ -170,9 +170,7 @@ class Watched(World):
     def _answer(self, order: stack_messages.DumpStacks) -> list[protocol.Report]:
         self.looks += 1
         assert not order.digest, "py-spy is sent nowhere unasked"
-        found = [
-            {"task": task, "pid": 7, "recording": self._recording(task)} for task in order.tasks
-        ]
+        found = [{"task": n, "pid": 7, "recording": self._recording(n)} for n in order.tasks]
         return [stack_messages.StacksDumped(order.number, json.dumps(found))]
 
     def _recording(self, task: str) -> dict[str, Any]:
@@ -220,9 +218,13 @@ def test_the_task_that_the_others_wait_for_is_told_once(watch: Watch) -> None:
     assert world.looks > looks
     assert world.of(events.JobAdvised) == [event]
     assert world.state.outcome is None
+    begins = events.FirstStep(at=world.now, task="worker:0", attempt=1)
+    world._supervisor._advisor.on_event(world.state, begins, world.state)
+    world.wait(150.0)
     world.cores = {}
     world.wait(600.0)
-    assert [each.finding for each in world.of(events.JobAdvised)] == [finding, None]
+    told = [each.finding and each.finding.task for each in world.of(events.JobAdvised)]
+    assert told == ["worker:2", "worker:2", None], "again where the tasks have begun again"
 
 
 @pytest.mark.parametrize(("first", "later"), [(LITTLE, LITTLE), (ONE, ONE), (SLOW, {})])

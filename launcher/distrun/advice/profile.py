@@ -29,6 +29,8 @@ LEAST_GAIN = 0.1
 _LEAST_SHARE = 0.05
 _LEAST_OF_STEPS = 0.01
 """Of the time, used by itself: a task that uses less has not begun to take steps."""
+_CHANCE = 0.3
+"""Of the time for which the others wait for a core: chance decides whom that holds up most."""
 _ALWAYS = 0.9
 """A generator that runs so much of the time never waits for the steps: they wait for it."""
 _LEAST_CORES = 0.3
@@ -39,7 +41,8 @@ _LEAST_TRIP, _SLOWER_TRIP = 0.002, 5.0
 """Seconds, and how many times longer than between the others: a round trip that is slow."""
 
 _SAVING = (
-    r"(?:^|\.)_*(?:save(?:z|txt)?(?:_[a-z_]+)?|(?:write_|make_)?checkpoint) (?!\S*/torch/[au])"
+    r"(?:^|\.)_*(?:save(?:z|txt)?(?:_(?!\S*(?:train|fit) )[a-z_]+)?|(?:write_|make_)?checkpoint) "
+    r"(?!\S*/torch/[au])"
 )
 """PyTorch's checkpoints of activations, in torch/utils, are a part of the step."""
 _EVALUATION = r"(?:^|\.)_*(?:evaluat(?:e|ion)|test)(?:_[a-z_]+)? \S*/(?:\w*keras|tensorflow\w*)/"
@@ -65,12 +68,13 @@ _INNER = (
     (Kind.INPUT, r"(?:^|\.)(?:next|get) [^ ]*/(?:multiprocessing/(?:pool|queues)|queue)\.py$"),
     (Kind.PRINTING, r"(?<!__iter__) [^ ]*/(?:rich|tqdm|loguru|absl/logging|logging)/[^ /]*\.py$"),
     (Kind.PRINTING, r" [^ ]*/(?:progbar|io_utils|generic_utils|arrayprint|_tensor_str)\.py$"),
+    (Kind.PRINTING, r"^print_v2 [^ ]*/logging_ops\.py$"),
     (Kind.STEP, r" [^ ]*/(?:tensorflow|keras|tf_keras|torch|jax|jaxlib)/"),
 )
 """The same of the frames of libraries that the user's innermost function has called."""
 _OWN_INPUT = re.compile(
     r"(?:^|\.)(?:(?:load|read|next|get|fetch|make|prepare)_\w*(?:batch|data|example|sample|image)"
-    r"|generat(?:e|or))"
+    r"|generat(?:e|or)|\w*(?:batches|generator|loader|dataset|samples) |__(?:next|getitem)__ )"
 )
 """The user's innermost function, if what it has called of libraries is of no kind."""
 _PRINTS = re.compile(r"\bprint\(|\b(?:stdout|stderr)\.(?:write|flush)\(")
@@ -172,12 +176,24 @@ class Timeline:
         self._keys = [f"{each.function[:300]} {each.file[-1000:]}" for each in self.frames]
         self._kinds: dict[int, Kind] = {}
         threads = sorted(recording.threads, key=self._is_main, reverse=True)
+        if threads and self._only_waits(threads[0]):
+            threads.sort(key=self._steps, reverse=True)
         self.main = threads[0] if threads else ()
         self.others = threads[1:]
 
     def _is_main(self, thread: Sequence[tuple[float, int]]) -> bool:
         stack = self._recording.stacks[thread[0][1]] if thread else ()
         return bool(stack) and self.frames[stack[-1]].function in _OUTERMOST
+
+    def _only_waits(self, thread: Sequence[tuple[float, int]]) -> bool:
+        """Whether a main thread waits for another one, which trains."""
+        stacks = [stack for _, stack in thread if self._recording.stacks[stack]]
+        inner = (self.frames[self._recording.stacks[stack][0]] for stack in stacks)
+        waits = all(each.file.endswith("/threading.py") for each in inner)
+        return waits and all(self.kind(stack) is Kind.OWN for stack in stacks)
+
+    def _steps(self, thread: Sequence[tuple[float, int]]) -> int:
+        return sum(self.kind(stack) is Kind.STEP for _, stack in thread)
 
     def stack_at(self, thread: Sequence[tuple[float, int]], moment: float) -> int | None:
         """Return the index of the stack that a thread has; None if it has none, or is not known."""
@@ -217,15 +233,17 @@ class Timeline:
         name = made.rpartition("inner_factory.<locals>.")[2].removeprefix("tf__")
         return name and f"{name}, as AutoGraph has converted it"
 
-    def generator_at(self, moment: float) -> int | None:
-        """Return the stack of a thread that is in the user's generator then."""
-        for thread in self.others:
-            stack = self.stack_at(thread, moment)
-            if stack is not None:
-                frames = self._recording.stacks[stack]
-                if any(_GENERATORS.search(self._keys[i]) for i in frames) and self.place(stack):
-                    return stack
-        return None
+    def generator_at(self, moment: float) -> str | None:
+        """Return the user's line in a generator that runs then; None if none does.
+
+        A generator of a library waits for other threads, which may be in the user's program.
+        """
+        found = [self.stack_at(thread, moment) for thread in self.others]
+        stacks = [stack for stack in found if stack is not None]
+        calls = [(self._keys[i] for i in self._recording.stacks[stack]) for stack in stacks]
+        makes = [any(map(_GENERATORS.search, each)) for each in calls]
+        ranked = sorted(zip(makes, map(self.place, stacks), strict=True), key=lambda each: -each[0])
+        return next((place for _, place in ranked if place), "") if any(makes) else None
 
 
 def profile(
@@ -255,11 +273,11 @@ def profile(
         if stack is not None:
             kind, place = timeline.kind(stack), timeline.place(stack)
         if kind is Kind.INPUT and generator is not None:
-            place = timeline.place(generator)
+            place = generator
         parts = [(kind, 1.0, place)]
         if kind is Kind.STEP and generator is not None:
             idle = 1.0 if is_bound else 1 - active
-            parts = [(kind, 1 - idle, place), (Kind.INPUT, idle, timeline.place(generator))]
+            parts = [(kind, 1 - idle, place), (Kind.INPUT, idle, generator)]
         elif kind in rest:
             does = Kind.STEP if kind is Kind.SERVING else kind
             parts = [(does, active - delay, place), (Kind.NO_CORE, delay, place)]
@@ -346,10 +364,14 @@ def straggler(
     late = longer - shorter if longer / 3 < shorter < longer else 0.0
     if gaps[first - 1] - late < LEAST_GAIN or (is_starting and not has_begun):
         return None
+    reasons = set_apart(slowest.task, {each.task for each in others}, profiles, hosts)
+    starved = statistics.median(each.shares.get(Kind.NO_CORE, 0.0) for each in others)
+    if gaps[first - 1] < _CHANCE * starved and not any(each.kind for each in reasons):
+        return None
     return Straggler(
         task=slowest.task,
         gain=slowest.own - others[-1].own,
-        reasons=set_apart(slowest.task, {each.task for each in others}, profiles, hosts),
+        reasons=reasons,
         also=tuple(each.task for each in slow),
     )
 

@@ -45,6 +45,7 @@ class Advisor:
         """Start again when tasks take their first steps, or end."""
         if state.outcome is not None or isinstance(event, (FirstStep, TaskEnded)):
             self._looks = []
+            self._told.clear()  # what was said before tasks began is not shown any more
             self._next.move(self._job.loop.now() + _FIRST)
         if state.outcome is not None:
             self._next.cancel()

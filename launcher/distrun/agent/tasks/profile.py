@@ -18,6 +18,10 @@ from distrun.agent.linux.regular import LARGEST_SCRIPT, open_regular
 _RATE, _READINGS, _MOST_READINGS = 25, 50, 10000
 """Per second: samples, which cost a fiftieth of a core per task, and readings of the CPU time; of
 these, at most so many are sent."""
+_LOOK_SECONDS, _MOST_LOOKS = 1.0, 20
+"""How often it is seen what threads do. py-spy records a thread that has ended as it was last, and
+threads of TensorFlow are Python's only while they call a function."""
+_HOW = ("--full-filenames", "--nonblocking")
 _READINGS_PER_DELAY = 5
 """How many readings there are for one of the run queues, which are a file for each thread."""
 _SPARE_SECONDS = 10.0
@@ -48,25 +52,28 @@ class _Recording:
         self._before = _host_counters(pid)
         self._readings: List[Tuple[float, float, float]] = []
         self._delay = 0.0
+        self._looks: List[Tuple[float, int, Optional[subprocess.Popen[bytes]]]] = []
+        self._program, self._pause = program, max(_LOOK_SECONDS, seconds / _MOST_LOOKS)
         self._output, self._messages = os.memfd_create("profile", 0), os.memfd_create("errors", 0)
         self._process: Optional[subprocess.Popen[bytes]] = None
         if program is None:
             return
-        command = ["/proc/self/fd/{}".format(program), "record", "--pid", str(pid)]
-        command += ["--duration", str(seconds), "--rate", str(_RATE), "--idle", "--nonblocking"]
-        command += ["--full-filenames", "--format", "chrometrace"]
-        command += ["--output", "/proc/self/fd/{}".format(self._output)]
+        options = ["--duration", str(seconds), "--rate", str(_RATE), "--idle", *_HOW]
+        options += ["--format", "chrometrace", "--output", "/proc/self/fd/{}".format(self._output)]
         try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=self._messages,
-                stderr=self._messages,
-                pass_fds=[program, self._output],
-                env=dict(os.environ, RUST_BACKTRACE="0"),  # the error is the last line
-            )
+            self._process = self._start(program, ["record", *options], self._messages)
         except OSError as error:
             os.write(self._messages, "py-spy: {}".format(error.strerror).encode())
+
+    def _start(self, program: int, options: List[str], output: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            ["/proc/self/fd/{}".format(program), *options, "--pid", str(self._pid)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=self._messages,
+            pass_fds=[program, self._output],
+            env=dict(os.environ, RUST_BACKTRACE="0"),  # the error is the last line
+        )
 
     @property
     def has_ended(self) -> bool:
@@ -79,8 +86,15 @@ class _Recording:
         if len(self._readings) % _READINGS_PER_DELAY == 0:
             self._delay = _delay(self._pid)
         now, used = time.time() - self._began, cpu_seconds(self._pid)
+        if now > self._pause * (len(self._looks) + 0.5) and not is_late:
+            self._looks.append((now, *_try(self._look, (-1, None))))
         if used or not self._readings:  # it has not ended
             self._readings.append((round(1e3 * now, 1), round(1e3 * used, 1), self._delay))
+
+    def _look(self) -> Tuple[int, Optional[subprocess.Popen[bytes]]]:
+        answer = os.memfd_create("threads", 0) if self._process is not None else -1
+        options = ["dump", "--json", *_HOW]
+        return answer, self._process and self._start(self._program or 0, options, answer)
 
     def result(
         self, traffic: List[Dict[str, sock_diag.Traffic]], gpus: List[List[str]]
@@ -90,6 +104,9 @@ class _Recording:
             self._process.kill()
             self._process.wait()
             os.write(self._messages, b"\npy-spy got no core in time: the host is too busy")
+        for look in filter(None, (each[2] for each in self._looks)):
+            look.kill()
+            look.wait()
         after = _host_counters(self._pid)
         recording: Dict[str, Any] = {
             "readings": self._readings,
@@ -128,7 +145,20 @@ class _Recording:
             # The last change of a moment is the stack that was seen.
             changes.setdefault(thread, {})[at] = stacks.setdefault(stack, len(stacks))
         ended = os.fstat(self._output).st_mtime - self._began
-        offset = 1e3 * ended - max(int(event["ts"]) for event in events) / 1e3
+        end = max(int(event["ts"]) for event in events)
+        offset = 1e3 * ended - end / 1e3
+        seen = [(1e3 * (1e3 * at - offset), _outermost(dump)) for at, dump, _ in self._looks]
+        looks = [(at, outermost) for at, outermost in seen if outermost and at < end]
+        outer = {n: list(frames)[stack[-1]][:2] if stack else () for stack, n in stacks.items()}
+        none = stacks.setdefault((), len(stacks))
+        for thread, each in changes.items():
+            shown, changes[thread] = none, {}
+            for at in sorted({*each, *(int(at) for at, _ in looks if at > min(each))}):
+                shown = each.get(at, shown)
+                after = sum(moment <= at for moment, _ in looks)
+                near = looks[max(0, after - 1) : after + 1]
+                is_there = not near or any(outer.get(shown) in outermost for _, outermost in near)
+                changes[thread][at] = shown if is_there else none
         recording["threads"] = [
             [(round(at / 1e3 + offset, 1), stack) for at, stack in each.items()]
             for each in changes.values()
@@ -292,6 +322,12 @@ def _line(pid: int, file: str, line: int) -> str:
         return text.strip().decode("utf-8", "replace")[:_LONGEST_NAME]
 
     return str(_try(read, ""))
+
+
+def _outermost(dump: int) -> Any:
+    """Function and file of the outermost frame of each thread in a dump; nothing if it failed."""
+    stacks = _try(lambda: [each["frames"] for each in json.loads(_content(dump))], [])
+    return {(each[-1]["name"], each[-1]["filename"]) for each in stacks if each}
 
 
 def _content(descriptor: int) -> bytes:
