@@ -25,7 +25,6 @@ RETRACES = (
     "tf.function retracing. Tracing is expensive\n"
 )
 RETRACES_ON = RETRACES + RETRACES.replace("5 out of the last 5", "6 out of the last 6")
-
 EPOCHS: dict[str, Any] = {"epoch": 30, "STEPS": 30, "EPOCHS": 1000}
 FAILED = (
     "Process ForkPoolWorker-{}:\nTraceback (most recent call last):\n"
@@ -138,10 +137,7 @@ def test_nothing_is_said_at_the_begin(age: float, symptom: Symptom | None, tmp_p
 
 def test_since_when_a_task_is_slower() -> None:
     fast, slow = sampled(10.0), sampled(4.0)
-    later = [
-        replace(each, at=each.at + 90.0, progress={"STEP": 900 + each.progress["STEP"]})
-        for each in slow
-    ]
+    later = [replace(e, at=e.at + 90, progress={"STEP": 900 + e.progress["STEP"]}) for e in slow]
     found = not_none(find_slowdown([*fast, *later]))
     assert 1085.0 < found.at < 1096.0
     assert (round(found.before), round(found.rate)) == (10, 4)
