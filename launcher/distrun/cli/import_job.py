@@ -45,9 +45,11 @@ def command(tfjob: str, output: str, entry_point: str | None, force: bool) -> in
         template = "render the template first, for example by `helm template` or `envsubst`"
         is_template = "{{" in text or "'$" in error.message
         hint = error.hint or (template if is_template else None)
-        has_place = error.message.startswith(f"{shown}:")
-        message = error.message if has_place else f"{shown}: {error.message}"
-        raise InvalidSpecError(message, hint=hint) from None
+        lines = (  # those of an excerpt are indented
+            each if each.startswith((f"{shown}:", " ")) else f"{shown}: {each}"
+            for each in error.message.splitlines()
+        )
+        raise InvalidSpecError("\n".join(lines), hint=hint) from None
     if output == "-":
         sys.stdout.write(spec)
         return 0

@@ -9,12 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from distrun.frozen import replace
-from distrun.lint.program import Program, shown_path
+from distrun.lint.program import Program
 from distrun.lint.rules import PROGRAM_RULES, RULES, check, imported_modules
 from distrun.spec.asked_interpreter import environment, short_version
 from distrun.spec.model import BY_RUN, Sync
 from distrun.spec.problems import Mark, Problem
-from distrun.spec.target import Target, find_target
+from distrun.spec.target import Target, find_target, shown_path
 from distrun.spec.tensorflow_versions import LEGACY_KERAS, VARIABLES, is_keras_2
 from distrun.spec.value_warnings import ask_interpreter, check_module
 from distrun.sync.unsent_files import unsent_reads

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from distrun.lint.module import Module, Sure, Use, packages
 from distrun.spec.interpreter_probe import syntax_errors
 from distrun.spec.regular_file import open_regular_file
-from distrun.spec.target import find_target
+from distrun.spec.target import find_target, shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -174,12 +174,3 @@ def _modules_in(folder: str) -> set[str]:
             if each.endswith((".py", ".pyc", ".so")) or os.path.isdir(os.path.join(folder, each))
         }
     return set()
-
-
-def shown_path(path: str) -> str:
-    """A path as messages name it: relative to the current folder, if it is below that."""
-    try:
-        inside = os.path.relpath(path)
-    except (OSError, ValueError):  # the current folder is gone
-        return path
-    return path if inside.split(os.sep)[0] == os.pardir else inside

@@ -69,3 +69,12 @@ def _module(name: str, folder: str, python: str | None) -> Target:
     if os.path.isdir(path):
         path, package = os.path.join(path, "__main__"), name
     return Target(path=f"{path}.py", folder=folder, module=name, package=package, python=python)
+
+
+def shown_path(path: str) -> str:
+    """A path as messages name it: relative to the current folder, if it is below that."""
+    try:
+        inside = os.path.relpath(path)
+    except (OSError, ValueError):  # the current folder is gone
+        return path
+    return path if inside.split(os.sep)[0] == os.pardir else inside

@@ -159,27 +159,12 @@ def first_times(attempts: Sequence[AttemptTiming]) -> list[str]:
     return [f"{p.words} after {format_duration(took)}" for p, took in known if took is not None]
 
 
-def _job_queued(event: events.JobQueued) -> str:
-    again = "" if event.cause is None else f" again: {cause_text(event.cause)}"
-    return f"job {event.job_id} queued in {event.scheduler} as job {event.batch_id}{again}"
-
-
-def _job_resumed(event: events.JobResumed) -> str:
-    after = f"after {format_duration(event.down)} (supervisor {event.supervisor_pid})"
-    return f"job {event.job_id} resumed{_settings(event.changes)} {after}"
-
-
 def _host_not_cleared(event: events.HostNotCleared) -> str:
     until = "" if event.seconds is None else f"; its lease ends in {format_duration(event.seconds)}"
     return (
         f"{event.host} cannot be reached, so tasks of earlier attempts may still run there{until} "
         f"({cause_text(event.cause)})"
     )
-
-
-def _host_cleared(event: events.HostCleared) -> str:
-    how = "" if event.cause is None else f": {cause_text(event.cause)}"
-    return f"nothing of earlier attempts is left on {event.host}{how}"
 
 
 def _logs_received_late(event: events.LogsReceivedLate) -> str:
@@ -225,11 +210,6 @@ def _preflight_ended(event: events.PreflightEnded) -> str:
     found = [f"{event.failed} failed"] if event.failed else []
     found += [format_count(event.warnings, "warning")] if event.warnings else []
     return f"preflight: {format_count(event.checks, 'check')}, {', '.join(found) or 'all passed'}"
-
-
-def _starts_canceled(event: events.StartsCanceled) -> str:
-    verb = "was" if len(event.tasks) == 1 else "were"
-    return f"{format_names(event.tasks)} {verb} not started"
 
 
 def _task_reported(event: events.TaskReported) -> str | None:
@@ -329,10 +309,19 @@ _TEXTS: dict[type[events.Event], str | Callable[[Any], str | None]] = {
     events.TensorBoardStarted: "TensorBoard is at {event.address}",
     events.TensorBoardEnded: "TensorBoard {cause}",
     events.TensorBoardSilent: "TensorBoard {cause}",
-    events.JobQueued: _job_queued,
-    events.JobResumed: _job_resumed,
+    events.JobQueued: lambda event: (
+        f"job {event.job_id} queued in {event.scheduler} as job {event.batch_id}"
+        + (f" again: {cause_text(event.cause)}" if event.cause else "")
+    ),
+    events.JobResumed: lambda event: (
+        f"job {event.job_id} resumed{_settings(event.changes)} after "
+        f"{format_duration(event.down)} (supervisor {event.supervisor_pid})"
+    ),
     events.HostNotCleared: _host_not_cleared,
-    events.HostCleared: _host_cleared,
+    events.HostCleared: lambda event: (
+        f"nothing of earlier attempts is left on {event.host}"
+        + (f": {cause_text(event.cause)}" if event.cause else "")
+    ),
     events.HostReady: _host_ready,
     events.LogsReceivedLate: _logs_received_late,
     events.SyncStarted: _sync_started,
@@ -360,7 +349,9 @@ _TEXTS: dict[type[events.Event], str | Callable[[Any], str | None]] = {
     events.FirstStep: "{event.task} has done its first step",
     events.SavingStarted: lambda _: None,  # the report shows them
     events.SavingEnded: lambda _: None,
-    events.StartsCanceled: _starts_canceled,
+    events.StartsCanceled: lambda event: (
+        f"{format_names(event.tasks)} {'was' if len(event.tasks) == 1 else 'were'} not started"
+    ),
     events.TaskExited: lambda event: f"{event.task} {exit_text(event.code, event.signal)}",
     events.TaskReported: _task_reported,
     events.RestartPlanned: _restart_planned,
