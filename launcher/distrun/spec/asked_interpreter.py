@@ -153,9 +153,8 @@ def _is_this_interpreter(python: str) -> bool:
     if found is None or not sys.executable:
         return False
     folders = (os.path.dirname(os.path.abspath(each)) for each in (found, sys.executable))
-    return len({os.path.realpath(each) for each in folders}) == 1 and os.path.samefile(
-        found, sys.executable
-    )
+    is_beside = len({os.path.realpath(each) for each in folders}) == 1
+    return is_beside and os.path.samefile(found, sys.executable)
 
 
 def find_missing_keras_2(spec: Spec) -> Cause | None:

@@ -37,12 +37,9 @@ def expand(root: Node, environ: Environ[str, str], problems: Problems) -> Node:
                 return text[1:]
             name = text[2:-1]
             if name not in environ:
-                problems.add(
-                    scalar.mark,
-                    f"the variable {quoted(name)} is not set here",
-                    f"set it, write $${{{name}}} for the text, or write 'vars: off'",
-                    is_only=True,
-                )
+                hint = f"set it, write $${{{name}}} for the text, or write 'vars: off'"
+                message = f"the variable {quoted(name)} is not set here"
+                problems.add(scalar.mark, message, hint, is_only=True)
             return environ.get(name, text)
 
         text = _VARIABLE.sub(value_of, scalar.text)

@@ -88,9 +88,8 @@ def host_set(text: str) -> HostSet:
         raise HostSetError(f"takes an IPv6 address without brackets, not {quoted(text)}")
     found = HostSet(tuple(literals), tuple(_ranges(bracket, text) for bracket in brackets))
     if not re.fullmatch(_NAME, "0".join(literals)):
-        raise HostSetError(
-            f"must be a host's name, user@name, or a range such as gpu-[01-16], not {quoted(text)}"
-        )
+        forms = "a host's name, user@name, or a range such as gpu-[01-16]"
+        raise HostSetError(f"must be {forms}, not {quoted(text)}")
     machine = "0".join(literals).rpartition("@")[2]
     if ":" in machine and ipv6(machine) is None:
         raise HostSetError(

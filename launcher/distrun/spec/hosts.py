@@ -130,12 +130,9 @@ def with_spares(
     )
     if hosts and all(host.spare for host in hosts):
         key = "spares" if document.has("spares") else "hosts"
-        problems.add(
-            problems.keys[key],
-            f"{'the only host is a spare' if len(hosts) == 1 else 'all hosts are spares'}, "
-            "and none is left to run the tasks",
-            "leave at least one host that is not a spare",
-        )
+        which = "the only host is a spare" if len(hosts) == 1 else "all hosts are spares"
+        message = f"{which}, and none is left to run the tasks"
+        problems.add(problems.keys[key], message, "leave at least one host that is not a spare")
     return hosts
 
 
@@ -163,9 +160,8 @@ def hostfile_hosts(text: str, shown: str, problems: Problems) -> tuple[HostSpec,
         if hosts.full:
             break
     if not hosts.found and not problems:
-        problems.add(
-            Mark(shown, 1, 1), "no host is named here", "write one per line, such as 'gpu1 slots=4'"
-        )
+        hint = "write one per line, such as 'gpu1 slots=4'"
+        problems.add(Mark(shown, 1, 1), "no host is named here", hint)
     return hosts.tuple()
 
 

@@ -80,9 +80,8 @@ class ListOf(Frozen, kw_only=True):
             problems.add(node.mark, f"{path} has no {self.noun}", f"write {self.expected}")
             return FAILED
         if self.most is not None and len(node.items) > self.most:
-            problems.add(
-                node.items[self.most].mark, f"{path} has more than {self.most} items", "list fewer"
-            )
+            message = f"{path} has more than {self.most} items"
+            problems.add(node.items[self.most].mark, message, "list fewer")
             return FAILED
         read = []
         for index, item in enumerate(node.items):
@@ -373,11 +372,9 @@ class MappingSchema(Frozen, kw_only=True):
         written = [name for name in self.one_of if section.has(name)]
         if self.one_of and not written and not meant & {*self.one_of}:
             first = self.one_of[0]
-            problems.add(
-                mark,
-                f"{where} needs one of {alternatives(self.one_of)}",
-                f"add '{first}: {flow_style(self.keys[first].examples[0])}'",
-            )
+            message = f"{where} needs one of {alternatives(self.one_of)}"
+            example = flow_style(self.keys[first].examples[0])
+            problems.add(mark, message, f"add '{first}: {example}'")
         for name in written[1:]:
             message = f"{where} has both {written[0]} and {name}"
             problems.add(problems.keys[section.path_of(name)], message, "keep one of them")

@@ -32,6 +32,7 @@ MAX_NODES = 50_000
 OF_PROGRAM = "the spec"
 """The name of a spec that a program has made."""
 
+_AROUND = (yaml.StreamStartEvent, yaml.StreamEndEvent, yaml.DocumentEndEvent)
 _CLOSED = re.compile("flow|quoted")
 """In what libyaml says of brackets and quotes, which need an end."""
 _WIDEST = 72
@@ -106,20 +107,14 @@ def parse(text: str, file: str, problems: Problems, *, whole: Mark | None = None
     composer = _Composer(file, problems, whole)
     bad = _FORBIDDEN.search(text)
     if bad:
-        mark = composer.mark_at(text, bad.start())
-        problems.add(
-            mark,
-            f"the character {quoted(bad[0])} is not allowed in YAML",
-            "remove it, or write it as an escape in double quotes",
-        )
+        message = f"the character {quoted(bad[0])} is not allowed in YAML"
+        hint = "remove it, or write it as an escape in double quotes"
+        problems.add(composer.mark_at(text, bad.start()), message, hint)
         return None
     tag = _TAG_DIRECTIVE.search(text)
     if tag:
-        problems.add(
-            composer.mark_at(text, tag.start()),
-            "YAML tags are not used here",
-            "remove the %TAG line",
-        )
+        mark = composer.mark_at(text, tag.start())
+        problems.add(mark, "YAML tags are not used here", "remove the %TAG line")
         return None
     try:
         return composer.document(yaml.parse(text, Loader=_LOADER))
@@ -151,10 +146,8 @@ def _syntax_hint(text: str, place: Any) -> str:
     before = printable(culprit[start : place.column])
     caret = "".join("  " if east_asian_width(each) in "WF" else " " for each in before)
     is_reserved = culprit[place.column : place.column + 1] in tuple("@`%")
-    is_reserved |= (
-        re.match(r"[\w-]\[\d", culprit[max(0, place.column - 1) :]) is not None
-    )  # a range
-    remedy = "put quotes around the text; " if is_reserved else ""
+    is_range = re.match(r"[\w-]\[\d", culprit[max(0, place.column - 1) :]) is not None
+    remedy = "put quotes around the text; " if is_reserved or is_range else ""
     return f"{remedy}here:\n    {shown}\n    {caret}^" if shown else ""
 
 
@@ -183,16 +176,11 @@ class _Composer:
     def document(self, events: Iterator[Any]) -> Node:
         root: Node | None = None
         for event in events:
-            if isinstance(
-                event, (yaml.StreamStartEvent, yaml.StreamEndEvent, yaml.DocumentEndEvent)
-            ):
+            if isinstance(event, _AROUND):
                 continue
             if root is not None:
-                self._reject(
-                    event,
-                    "a second document begins here",
-                    "a spec is one document; remove the '---' and what does not belong",
-                )
+                hint = "a spec is one document; remove the '---' and what does not belong"
+                self._reject(event, "a second document begins here", hint)
             root = self._node(next(events), events, 0)
         return root if root is not None else Scalar(self.mark(None), "")
 
@@ -208,10 +196,9 @@ class _Composer:
             self._reject(event, f"nested more than {MAX_DEPTH} deep", "no spec needs that")
         if event.tag is not None:
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+            message = f"the YAML tag {quoted(tag)} is not allowed"
             self._problems.add(
-                self.mark(event.start_mark),
-                f"the YAML tag {quoted(tag)} is not allowed",
-                "write the value without a tag",
+                self.mark(event.start_mark), message, "write the value without a tag"
             )
         before = self._count
         if event.anchor is not None:
@@ -246,19 +233,15 @@ class _Composer:
         elif key.text in entries:
             first = entries[key.text].key.mark
             where = f" (first in line {first.line})" if first.line else ""
-            self._problems.add(
-                mark, f"the key {quoted(key.text)} is given twice{where}", "keep one of them"
-            )
+            message = f"the key {quoted(key.text)} is given twice{where}"
+            self._problems.add(mark, message, "keep one of them")
         else:
             entries[key.text] = Entry(Scalar(mark, key.text, key.plain), value)
 
     def _alias(self, event: Any) -> Node:
         if event.anchor not in self._anchors:
-            self._reject(
-                event,
-                f"the alias '*{event.anchor}' names no anchor before it",
-                "put quotes around a text that begins with '*'",
-            )
+            message = f"the alias '*{event.anchor}' names no anchor before it"
+            self._reject(event, message, "put quotes around a text that begins with '*'")
         found = self._anchors[event.anchor]
         if found is None:
             self._reject(event, f"the alias '*{event.anchor}' contains itself")
@@ -269,8 +252,5 @@ class _Composer:
     def _charge(self, event: Any, nodes: int) -> None:
         self._count += nodes
         if self._count > MAX_NODES:
-            self._reject(
-                event,
-                f"more than {MAX_NODES} values, aliases counted in full",
-                "no spec needs that many",
-            )
+            message = f"more than {MAX_NODES} values, aliases counted in full"
+            self._reject(event, message, "no spec needs that many")

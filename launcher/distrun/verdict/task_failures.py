@@ -100,11 +100,8 @@ class TaskFailure(Frozen):
     def is_like(self, other: TaskFailure) -> bool:
         """Whether two tasks failed of the same error, which neither has from the other."""
         mine, others = self.cause, other.cause
-        is_same = (mine.code, mine.status, mine.signal) == (
-            others.code,
-            others.status,
-            others.signal,
-        )
+        is_same = mine.code is others.code
+        is_same = is_same and (mine.status, mine.signal) == (others.status, others.signal)
         says_same = mine.text == others.text or (mine.name != "" and mine.name == others.name)
         return is_same and says_same and not (self.is_echo or self.peers or other.peers)
 
