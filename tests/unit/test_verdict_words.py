@@ -89,8 +89,9 @@ def cases(name: str) -> Iterator[Any]:
 def test_the_cause_in_a_log(
     log: str, code: int | None, signal: int | None, kind: Kind, said: str
 ) -> None:
-    verdict = alone(log, code, signal)
-    assert (verdict.kind, said in cause_text(verdict.cause)) == (kind, True), verdict
+    verdict, (text, _, advice) = alone(log, code, signal), said.partition(" => ")
+    assert (verdict.kind, text in cause_text(verdict.cause)) == (kind, True), verdict
+    assert advice in (cause_advice(verdict.cause) or "")
 
 
 def test_a_kill_at_the_limit_of_processor_time_is_of_that_limit() -> None:

@@ -242,13 +242,16 @@ _MAKES_MODULES = {
 def missing_module(program: Program, _: Spec) -> Iterator[Problem]:
     """An import that fails ends every task at once."""
     main = program.modules["__main__"]
-    above, package = posixpath.split(program.folder)
-    name = f"{package}.{posixpath.basename(main.shown).partition('.')[0]}"
-    as_module = f"in {above}, run it as a module: `run -m {name}`, or module: {name}"
-    for use in filter(lambda use: use.is_import, program.certain):
-        if use.name == UNKNOWN and use.module is main:
-            message = "a script has no package, so that this relative import fails"
-            yield use.mark.problem(message, as_module, is_certain=True)
+    own = [use for use in program.certain if use.is_import and use.module is main]
+    relative = [use for use in own if use.name == UNKNOWN and "__package__" not in program.words]
+    depth = max((getattr(use.node, "level", 1) for use in relative), default=1)
+    *above, stem = [*program.folder.split("/"), posixpath.basename(main.shown).partition(".")[0]]
+    package, name = above[-1], ".".join([*above[-depth:], stem])
+    as_module = f"in {'/'.join(above[:-depth])}, run it as a module: `run -m {name}`, or module: "
+    as_module += name
+    for use in relative:
+        message = "a script has no package, so that this relative import fails"
+        yield use.mark.problem(message, as_module, is_certain=True)
     for top, use in imported_modules(program).items():
         if top not in program.missing or any(each.endswith(f"{top}.py") for each in program.words):
             continue  # one whose file it names it may write

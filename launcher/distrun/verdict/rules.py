@@ -183,7 +183,7 @@ _SETUP = (
              "Unable to locate credentials", "401 Client Error", "HTTP response code 401",
              "HTTP Error 401", "Anonymous caller", "does not have storage.", "kaggle.json",
          )),
-    Rule(Kind.NETWORK, Code.SERVER_FAILED,
+    Rule(Kind.EXCEPTION, Code.SERVER_FAILED,
          types=(
              "urllib.error.URLError", "urllib.error.HTTPError", "requests.exceptions.HTTPError",
              "http.client.RemoteDisconnected", "NonMatchingChecksumError", "OfflineModeIsEnabled",

@@ -74,6 +74,11 @@ _UNSURE = (Code.PORT_NOT_BOUND, Code.PROCESSES_EXHAUSTED)
 _MAY_BE_CAUGHT = (Code.EXCEPTION_RAISED, Code.MODULE_NOT_IMPORTED, Code.LIBRARY_NOT_LOADED)
 _SHOWS_MORE = re.compile(r"\b([A-Z_]{6,40}=1) for a complete stack trace")
 """A variable with which Hydra shows the whole error."""
+_RETURNED = re.compile(
+    r"(?:<[\w.]+ object at 0x[0-9a-f]+>|(?:tf\.Tensor)?[{[(].{0,2000}[}\])]"
+    r"|-?\d+\.\d+(?:e-?\d+)?)$"
+)
+"""A value as Python prints it, which may be what `main` returns."""
 _LAST_LINES = 25
 _LAST_LINES_OF_CRASH = 60
 _LONGEST_QUOTE = 600
@@ -387,5 +392,8 @@ def _exit(task: TaskState, log: LogAnalysis) -> TaskFailure:
     printed = () if at is None else (log.evidence(at),)
     evidence = (*printed, exit_evidence(task))
     shown = log.find_last(_SHOWS_MORE)
-    cause = cause if shown is None else cause._replace(name=shown[1][1])
+    if at is not None and task.code == 1 and _RETURNED.match(log.lines[at]):
+        cause = cause._replace(name="sys.exit")
+    elif shown is not None:
+        cause = cause._replace(name=shown[1][1])
     return TaskFailure(kinds.get(task.code or 0, Kind.EXIT), cause, evidence)

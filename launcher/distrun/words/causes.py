@@ -1482,7 +1482,10 @@ ADVICE: dict[Code, Words] = {
     ),
     Code.SHELL_FAILED: "check `program` in the spec, and the commands in the script",
     Code.EXITED_BY_ITSELF: lambda c: (
-        _if(c.name, f"set {c.name} (`env` of `program`) to see where; ")
+        "if that is what main() returns: `sys.exit(main())`, and absl's `app.run(main)`, print it "
+        "and exit 1, unless it is None or 0: let main() return nothing"
+        if c.name == "sys.exit"
+        else _if(c.name, f"set {c.name} (`env` of `program`) to see where; ")
         + "see what it printed last: {logs} -t {task}".format_map(_Fields(c))
     ),
     Code.EXITED_AFTER_EXCEPTION: """Python exits 1 at once by an exception that is not caught: the

@@ -58,8 +58,7 @@ _LOOKS: dict[Kind, str] = {
         or free ports""",
     Kind.NO_PYTHON: "a host has no Python, a too old one, or not the one that the spec names",
     Kind.NO_TENSORFLOW: "the interpreter of a host has no TensorFlow, and others have it",
-    Kind.NETWORK: """hosts do not reach each other's ports, or an address leads to another machine;
-        a server does not give a task what it needs, such as a download""",
+    Kind.NETWORK: "hosts do not reach each other's ports, or an address leads to another machine",
     Kind.NO_ROOM: "the tasks need more slots or GPUs than the hosts have",
     Kind.SCHEDULER: "Slurm or Kubernetes did not give what the job needs, or took it back",
     Kind.RECORD: "the job's record or plan could not be written",

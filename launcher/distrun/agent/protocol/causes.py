@@ -381,7 +381,7 @@ class Code(StrEnum):
     PREEMPTED = "preempted"  # signal or status
     CRASHED = "crashed"  # signal or status; text, name
     SHELL_FAILED = "shell_failed"  # status: 126 or 127
-    EXITED_BY_ITSELF = "exited_by_itself"  # status; name: a variable with which it says more
+    EXITED_BY_ITSELF = "exited_by_itself"  # status; name: a variable to set, or sys.exit
     EXITED_AFTER_EXCEPTION = "exited_after_exception"  # status, text, name
     EXITED_WHILE_NEEDED = "exited_while_needed"  # name: the role, if its tasks may be independent
     SUCCESS_QUALIFIED = "success_qualified"  # within: what speaks against the success
