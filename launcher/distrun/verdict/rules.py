@@ -190,14 +190,19 @@ _SETUP = (
          ),
          any_of=(
              "Max retries exceeded with url", "URL fetch failure on ", "CERTIFICATE_VERIFY_FAILED",
-             "couldn't connect to 'http", "Couldn't reach ", "Couldn't resolve host name",
+             "couldn't connect to 'http", "Couldn't reach http", " on the Hub (",
+             "Couldn't resolve host name",
          )),
     Rule(Kind.EXCEPTION, Code.GPU_UNUSABLE,
          any_of=(
              "DNN library is not found", "libdevice not found", "NVIDIA driver on your system is",
              "CUDA driver version is insufficient", "no kernel image is available",
              "uncorrectable ECC error", "Duplicate GPU detected", "Found no NVIDIA driver",
+             "No CUDA GPUs are available", "not compiled with CUDA enabled",
+             "torch.cuda.is_available() is False", "No supported gpu backend",
+             "invalid device ordinal",
          ),
+         patterns=(r"Unknown backend: '(?:gpu|cuda)' requested",),
          line_patterns=(r"Failed to initialize NVML: .*",)),
     Rule(Kind.COLLECTIVES_LATE, Code.COLLECTIVES_LATE,
          any_of=(
@@ -257,7 +262,8 @@ _SETUP = (
              "cannot open shared object file: No such file", ": undefined symbol: ",
              "_ARRAY_API not found", "numpy.dtype size changed",
              "numpy.core.multiarray failed to import", "_multiarray_umath failed to import",
-             "module compiled against A", "Descriptors cannot ", "incompatible Protobuf Gencode",
+             "static TLS block", "invalid ELF header", "module compiled against A",
+             "Descriptors cannot ", "incompatible Protobuf Gencode",
              ": error while loading shared libraries: ",
          ),
          patterns=(r"\bversion `\w+_[\d.]+' not found\b",),
@@ -298,7 +304,7 @@ _SETUP = (
          )),
     Rule(Kind.SCRIPT_NOT_FOUND, Code.SCRIPT_UNREADABLE,
          line_patterns=(
-             r".*\\r['\u2019]",  # bash, env
+             r".*\$'[^']{0,99}\\r'", r"\S*env: .*\\r['\u2019]: No such file",
              r"(?:\S+: \d+: )?: not found$",  # dash
              r"\S+: \d+: (?:source|\[\[|declare|typeset|let|shopt|pushd|mapfile): not found$",
              r"\S+: \d+: (?:Bad substitution|\w+: Illegal option -o pipefail)$",
@@ -313,7 +319,7 @@ _SETUP = (
          all_of=("sage: ",),
          exit_codes=(2,)),
     Rule(Kind.ARGUMENTS, Code.ARGUMENTS_REFUSED,
-         line_patterns=(r"\s*[Uu](?:sage|SAGE):.*",), exit_codes=(1, 2, 64)),
+         line_patterns=(r"\s*[Uu](?:sage|SAGE):(?! *\d).*",), exit_codes=(1, 2, 64)),
     Rule(Kind.ARGUMENTS, Code.ARGUMENTS_REFUSED,
          line_patterns=(
              r".*: error: unrecognized arguments.*",
@@ -368,8 +374,11 @@ _RESOURCES = (
          ),
          patterns=(r"\[Errno 107\] [\w ]+: '/",),
          line_patterns=(r".*: (?:Stale file handle|Read-only file system|Input/output error)$",)),
-    Rule(Kind.EXCEPTION, Code.ALREADY_EXISTS,
-         types=("FileExistsError",), all_of=("[Errno 17]",)),
+    Rule(Kind.EXCEPTION, Code.FOLDER_CONTESTED,
+         patterns=(
+             r"^FileExistsError: \[Errno 17\]|\[Errno 39\]|\[Errno 16\].*\.nfs",
+             r"\bcheckpoint\.tmp\w+; No such file",
+         )),
     Rule(Kind.DISK_FULL, Code.DISK_EXHAUSTED,
          any_of=(
              "[Errno 28]", "No space left on device", "[Errno 122]", "isk quota exceeded",
@@ -430,6 +439,8 @@ _RESOURCES = (
              "not an sstable", "too short to be an sstable", "truncated file: eof",
              "file signature not found", "Ran out of input", "ensure the file is an accessible",
              "Read less bytes than requested", "failed finding central directory",
+             "image file is truncated", "cannot identify image file", "Unknown image file format",
+             "Invalid JPEG data", "Parquet magic bytes not found", "No data left in file",
          ),
          patterns=(r"\bUnpicklingError: (?!Weights only load failed\. )",)),
     Rule(Kind.PORT_TAKEN, Code.PORT_IN_USE,

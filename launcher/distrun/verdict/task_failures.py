@@ -75,8 +75,8 @@ _MAY_BE_CAUGHT = (Code.EXCEPTION_RAISED, Code.MODULE_NOT_IMPORTED, Code.LIBRARY_
 _SHOWS_MORE = re.compile(r"\b([A-Z_]{6,40}=1) for a complete stack trace")
 """A variable with which Hydra shows the whole error."""
 _RETURNED = re.compile(
-    r"(?:<[\w.]+ object at 0x[0-9a-f]+>|(?:tf\.Tensor)?[{[(].{0,2000}[}\])]"
-    r"|-?\d+\.\d+(?:e-?\d+)?)$"
+    r"(?:<[\w.]+ object at 0x[0-9a-f]+>|(?:tf\.Tensor)?\(.{0,999}\)|\{['\d].{0,999}\}"
+    r"|\[[^]]{0,999}\]|-?\d+\.\d+(?:e-?\d+)?)$"
 )
 """A value as Python prints it, which may be what `main` returns."""
 _LAST_LINES = 25

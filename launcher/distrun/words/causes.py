@@ -103,11 +103,30 @@ _FAULTS = {
 """What to do about a crash, by its signal."""
 _FATAL_OF_PYTHON = re.compile(r"^F.{0,60}\.py:\d+\] ")
 """Begins what absl's logging.fatal prints."""
+_IN_ENV = "under `env` of `program`"
 _BY_TEXT = {
+    r"relative import": "run it as a module of its package, from the folder above: `distrun run -m "
+    "PACKAGE.MODULE`, or `module: PACKAGE.MODULE` under `program`",
+    r"'encodings'$": "Python does not find its own modules: unset PYTHONHOME",
+    r"'google\.colab|name '(?:get_ipython|display)' is not": "only notebooks have it: remove it",
+    r"circular import": "two modules import each other: import one of them inside the function "
+    "that needs it; or a file of your own has the name of the package that it imports: rename it",
+    r"No module named '(?:distutils|pkg_resources)\b": "Python has it no longer: install "
+    "setuptools, or a newer version of what imports it",
+    r"static TLS block": "import that package at the top of the script, before the others, or name "
+    f"the library in LD_PRELOAD {_IN_ENV}",
+    r"No CUDA GPUs|with CUDA enabled|is_available\(\)|device ordinal|gpu backend|no platforms": (
+        "the task has no GPU that it may use: see `gpus` of its role, CUDA_VISIBLE_DEVICES, and "
+        "nvidia-smi on its host; or the framework's build has no CUDA"
+    ),
+    r"Duplicate GPU detected": "give each task a GPU of its own (`gpus` of its role)",
+    r"libdevice not found": "XLA finds no CUDA toolkit: name the folder that has nvvm/libdevice in "
+    f"it, with XLA_FLAGS=--xla_gpu_cuda_data_dir=FOLDER {_IN_ENV}",
+    r"\\r'|\A: not found|: : not found": "it has the line ends of Windows: sed -i 's/\\r$//' FILE",
     r"'(?:ascii|latin-1|iso8859\S*|charmap|gbk)' codec can't": "its locale is not UTF-8: set "
-    "PYTHONUTF8=1 under `env` of `program`",
-    r"\$DISPLAY\b|cannot connect to X server": "a task has no screen: set MPLBACKEND=Agg under "
-    "`env` of `program`, and save figures instead of showing them",
+    f"PYTHONUTF8=1 {_IN_ENV}",
+    r"\$DISPLAY\b|cannot connect to X server": "a task has no screen: set MPLBACKEND=Agg "
+    f"{_IN_ENV}, and save figures instead of showing them",
     r"not found in checkpoint|checkpoint from a legacy|loading state_dict for|weights only load": (
         "the checkpoint is of another model, optimizer or version than what reads it: name another "
         "folder, or remove it to begin anew"
@@ -115,11 +134,15 @@ _BY_TEXT = {
     r"Unrecognized keyword arguments: \['batch_shape'": "Keras 3 has saved this file, and Keras 2 "
     "reads it: leave out `program.keras: 2`, or save it with Keras 2",
     r"device-side assert triggered": "a label or an index is out of range, most often: see the "
-    "`Assertion` above its traceback; CUDA_LAUNCH_BLOCKING=1 under `env` shows where",
+    f"`Assertion` above its traceback; CUDA_LAUNCH_BLOCKING=1 {_IN_ENV} shows where",
     r"message larger than max": "gRPC sends at most 2 GB at once: let each worker make or read its "
     "data by itself, and shard large variables",
 }
-"""What to do about an exception, by what it says."""
+"""What to do about an error, by what it says."""
+_TOLD_BY_TEXT = (
+    *(Code.EXCEPTION_RAISED, Code.MODULE_NOT_IMPORTED, Code.NAME_NOT_IN_MODULE),
+    *(Code.GPU_UNUSABLE, Code.SCRIPT_UNREADABLE, Code.LIBRARY_NOT_LOADED),
+)
 _NUMBERED_TYPE = re.compile(r"\b(type|data_type) (\d+)")
 _COLLECTIVES = dict(
     enumerate(("reduce", "broadcast", "gather", "permute", "all-to-all", "reduce-scatter"))
@@ -148,7 +171,9 @@ def advise_about(job: str) -> None:
 
 def cause_advice(cause: Cause) -> str | None:
     """Return what to do about it, or about what led to it; None if distrun has no advice."""
-    own = _advice_on_limit(cause) or _words(ADVICE, cause)
+    by_text = _BY_TEXT.items() if cause.code in _TOLD_BY_TEXT else ()
+    own = next((advice for said, advice in by_text if re.search(said, cause.text)), None)
+    own = own or _advice_on_limit(cause) or _words(ADVICE, cause)
     if own or cause.code is Code.PREFLIGHT_FAILED:  # each check has been shown with its advice
         return own
     return next(filter(None, map(cause_advice, cause.within)), None)
@@ -969,7 +994,7 @@ TEXTS: dict[Code, Words] = {
     Code.SERVER_FAILED: "{subject}did not get what it needs from a server{quote}",
     Code.LOGIN_MISSING: "{subject}has no login for a service{quote}",
     Code.FILES_UNREACHED: "{subject}was refused by a file system{quote}",
-    Code.ALREADY_EXISTS: "{subject}could not create what was there already{quote}",
+    Code.FOLDER_CONTESTED: "{subject}has a folder that another task or run changes, too{quote}",
     Code.SCRIPT_UNREADABLE: "{subject}ran a script that its shell cannot read{quote}",
     Code.SCRIPT_NOT_FOUND: "{subject}has no program to run{quote}",
     Code.ARGUMENTS_REFUSED: "{subject}did not accept its arguments{quote}",
@@ -1318,22 +1343,12 @@ ADVICE: dict[Code, Words] = {
     Code.TF_CONFIG_MISMATCH: _SAME_CLUSTER,
     Code.TF_CONFIG_REFUSED: _SAME_CLUSTER,
     Code.MODULE_NOT_RUNNABLE: "check `program.module`: it must be importable where the tasks run",
-    Code.MODULE_NOT_IMPORTED: lambda c: (
-        "run it as a module of its package, from the folder above: `distrun run -m PACKAGE.MODULE`,"
-        " or `module: PACKAGE.MODULE` under `program`"
-        if "relative import" in c.text
-        else "Python does not find its own modules: unset PYTHONHOME"
-        if c.text.endswith("'encodings'")
-        else "install it for the Python that runs the tasks (`distrun plan` shows which), or set "
-        "`program.python`; modules of your own must be in the script's folder or PYTHONPATH"
-    ),
-    Code.NAME_NOT_IN_MODULE: lambda c: (
-        "two modules import each other: import one of them inside the function that needs it; or a "
-        "file of your own has the name of the package that it imports: rename it"
-        if "circular import" in c.text
-        else "the module is there: check the spelling of the name, and the version of the package "
-        "that has the module; a file of your own with the package's name hides the package"
-    ),
+    Code.MODULE_NOT_IMPORTED: """install it for the Python that runs the tasks (`distrun plan` shows
+        which), or set `program.python`; modules of your own must be in the script's folder or
+        PYTHONPATH""",
+    Code.NAME_NOT_IN_MODULE: """the module is there: check the spelling of the name, and the version
+        of the package that has the module; a file of your own with the package's name hides the
+        package""",
     Code.MAIN_NOT_GUARDED: """put what starts processes under `if __name__ == "__main__":`""",
     Code.INPUT_EMPTY: """give the answer with `program.args`, `env` or a file, and remove `input()`,
         `breakpoint()` and `pdb` from the script; `{logs}` shows what it printed""",
@@ -1344,16 +1359,9 @@ ADVICE: dict[Code, Words] = {
         else "a package was built for another version of what it needs: `pip check` names such "
         "packages; install versions that fit, such as 'numpy<2' or 'protobuf<3.21', or newer ones"
     ),
-    Code.GPU_UNUSABLE: lambda c: (
-        "give each task a GPU of its own (`gpus` of its role)"
-        if "Duplicate GPU" in c.text
-        else "XLA finds no CUDA toolkit: name the folder that has nvvm/libdevice in it, with "
-        "XLA_FLAGS=--xla_gpu_cuda_data_dir=FOLDER under `env` of `program`"
-        if "libdevice" in c.text
-        else "compare the driver (nvidia-smi) and the GPU with what this build of the framework "
-        "needs; cuDNN is also not found if its version is another, or if other programs leave it "
-        "no GPU memory: TF_CPP_MIN_LOG_LEVEL=0 shows which"
-    ),
+    Code.GPU_UNUSABLE: """compare the driver (nvidia-smi) and the GPU with what this build of the
+        framework needs; cuDNN is also not found if its version is another, or if other programs
+        leave it no GPU memory: TF_CPP_MIN_LOG_LEVEL=0 shows which""",
     Code.SERVER_FAILED: """hosts of a cluster often reach no server on the internet, or only with
         https_proxy under `env` of `program`: download once to a folder that all tasks reach, and
         name it in the script; or check the address""",
@@ -1363,15 +1371,11 @@ ADVICE: dict[Code, Words] = {
     Code.FILES_UNREACHED: """it is the file system, not the program: see where the task runs whether
         it is mounted and may be written to (findmnt -T FOLDER), and whether its server answers
         (dmesg)""",
-    Code.ALREADY_EXISTS: """another task creates it at the same time, or an earlier run has: allow
-        that (`os.makedirs(path, exist_ok=True)`), let one task create it, or put DISTRUN_TASK into
-        the path""",
-    Code.SCRIPT_UNREADABLE: lambda c: (
-        "it has the line ends of Windows: sed -i 's/\\r$//' FILE"
-        if "\\r" in c.text or c.text.endswith(": : not found") or c.text == ": not found"
-        else "it is written for bash, and was run with sh: begin it with #!/bin/bash, and run "
-        "it as ./FILE or `bash FILE`"
-    ),
+    Code.FOLDER_CONTESTED: """put DISTRUN_TASK into the path, or let one task create and remove it;
+        `os.makedirs(path, exist_ok=True)` allows that another task, or an earlier run, has created
+        it""",
+    Code.SCRIPT_UNREADABLE: """it is written for bash, and was run with sh: begin it with
+        #!/bin/bash, and run it as ./FILE or `bash FILE`""",
     Code.SCRIPT_NOT_FOUND: """check `program` in the spec: a script's path is relative to the spec's
         file""",
     Code.ARGUMENTS_REFUSED: lambda c: (
@@ -1434,10 +1438,7 @@ ADVICE: dict[Code, Words] = {
     Code.PROXY_ANSWERED: _NO_PROXY,
     Code.BEHIND_PROXY: _NO_PROXY,
     Code.PEERS_LOST: "check the network between the hosts, and what the other tasks printed last",
-    Code.EXCEPTION_RAISED: lambda c: next(
-        (advice for said, advice in _BY_TEXT.items() if re.search(said, c.text)),
-        "see its traceback: {logs} -t {task}".format_map(_Fields(c)),
-    ),
+    Code.EXCEPTION_RAISED: "see its traceback: {logs} -t {task}",
     Code.CHECKPOINT_NOT_FOUND: """all hosts must see the folder of the checkpoints, also those of
         parameter servers: mount one file system on them, and write the folder's path there in the
         program's arguments and in `program.shared`, so that the hosts are checked for it""",

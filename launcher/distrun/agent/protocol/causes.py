@@ -343,7 +343,7 @@ class Code(StrEnum):
     SERVER_FAILED = "server_failed"  # text, name
     LOGIN_MISSING = "login_missing"  # text, name
     FILES_UNREACHED = "files_unreached"  # text, name
-    ALREADY_EXISTS = "already_exists"  # text, name
+    FOLDER_CONTESTED = "folder_contested"  # text, name
     SCRIPT_UNREADABLE = "script_unreadable"  # text, name
     SCRIPT_NOT_FOUND = "script_not_found"  # text, name
     ARGUMENTS_REFUSED = "arguments_refused"  # text, name; path: `distrun run`, if that gave them
