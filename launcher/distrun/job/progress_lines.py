@@ -37,7 +37,7 @@ _RATES = {"LR", "LEARNING_RATE"}
 """A table of learning rates has epochs and steps, too."""
 _STEP = re.compile(
     r"(?<![a-z/])(?<!per[_ ])(?:global[_ ])?"
-    r"(?:step|iters?|(?<![a-z] )it(?=\s{1,3}\d)|iteration|batch|round|updates?|up\.)(?:s(?=:))?"
+    r"(?:step|iters?|(?<![a-z] )it(?=:?\s{1,3}\d)|iteration|batch|round|updates?|up\.)(?:s(?=:))?"
     rf"{_BETWEEN}(?P<count>{_WHOLE})(?:\.0{{1,9}})?(?!\.?\d){_TOTAL}",
     _FLAGS,
 )

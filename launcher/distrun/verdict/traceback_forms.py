@@ -162,7 +162,9 @@ def _of_pytest(lines: Sequence[str], index: int) -> list[str]:
     place = next(filter(None, map(_PYTEST_PLACE.match, after)), None)
     if error is None or place is None or not is_first:
         return [lines[index]]
-    return [START, _frame(place[1], place[2], None), error[1]]
+    kind = place.string[place.end() :]
+    said = error[1] if kind in error[1] else f"{kind}: {error[1]}"
+    return [START, _frame(place[1], place[2], None), said]
 
 
 def _of_ipython(line: str, before: str) -> tuple[str, str]:

@@ -135,13 +135,17 @@ _BY_TEXT = {
     "reads it: leave out `program.keras: 2`, or save it with Keras 2",
     r"device-side assert triggered": "a label or an index is out of range, most often: see the "
     f"`Assertion` above its traceback; CUDA_LAUNCH_BLOCKING=1 {_IN_ENV} shows where",
+    r"without an active exception": "a thread was still at work when the program exited: if it had "
+    "come to its end, its results are whole; join its threads, and close its pools, before",
+    r"gaierror|Name or service not known": "that host name has no address where the task runs: see "
+    "`getent hosts NAME` there",
     r"message larger than max": "gRPC sends at most 2 GB at once: let each worker make or read its "
     "data by itself, and shard large variables",
 }
 """What to do about an error, by what it says."""
 _TOLD_BY_TEXT = (
     *(Code.EXCEPTION_RAISED, Code.MODULE_NOT_IMPORTED, Code.NAME_NOT_IN_MODULE),
-    *(Code.GPU_UNUSABLE, Code.SCRIPT_UNREADABLE, Code.LIBRARY_NOT_LOADED),
+    *(Code.GPU_UNUSABLE, Code.SCRIPT_UNREADABLE, Code.LIBRARY_NOT_LOADED, Code.CRASHED),
 )
 _NUMBERED_TYPE = re.compile(r"\b(type|data_type) (\d+)")
 _COLLECTIVES = dict(
@@ -1361,7 +1365,8 @@ ADVICE: dict[Code, Words] = {
     ),
     Code.GPU_UNUSABLE: """compare the driver (nvidia-smi) and the GPU with what this build of the
         framework needs; cuDNN is also not found if its version is another, or if other programs
-        leave it no GPU memory: TF_CPP_MIN_LOG_LEVEL=0 shows which""",
+        leave it no GPU memory (TF_FORCE_GPU_ALLOW_GROWTH=true): TF_CPP_MIN_LOG_LEVEL=0 shows
+        which""",
     Code.SERVER_FAILED: """hosts of a cluster often reach no server on the internet, or only with
         https_proxy under `env` of `program`: download once to a folder that all tasks reach, and
         name it in the script; or check the address""",
