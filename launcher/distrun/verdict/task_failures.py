@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CRASH_SIGNALS = (4, 5, 6, 7, 8, 11, 31)
 """SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS: a program causes these itself."""
-SIGTERM_CAUGHT = re.compile("SIGTERM caught at")
+SIGTERM_CAUGHT = re.compile(r"SIGTERM caught at|slurmstepd: error: .{0,99} CANCELLED AT ")
 _PEER = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
 _PORT = re.compile(r"(?<!\d)\d{4,5}(?!\d)")
 _NUMBER = re.compile(r"(?<!\d)\d{2,5}(?!\d)")

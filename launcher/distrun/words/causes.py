@@ -1392,7 +1392,8 @@ ADVICE: dict[Code, Words] = {
     Code.PERMISSION_REFUSED: """check the owner and mode of what the line names, for the user who
         runs the tasks""",
     Code.GPU_MEMORY_EXHAUSTED: """use a smaller batch or model, give each task a GPU of its own
-        (`gpus` of its role), or set TF_FORCE_GPU_ALLOW_GROWTH=true if several share one""",
+        (`gpus` of its role), or set TF_FORCE_GPU_ALLOW_GROWTH=true if several share one
+        (XLA_PYTHON_CLIENT_PREALLOCATE=false for JAX)""",
     Code.MEMORY_EXHAUSTED: lambda c: _raise(
         c, "", "use a smaller batch, shuffle buffer or cache, or fewer tasks a host (`slots`)"
     ),
@@ -1408,9 +1409,9 @@ ADVICE: dict[Code, Words] = {
     Code.FILE_LOCKED: """each task needs a file of its own, or one task writes it: two workers that
         save to the same path (`best.h5`) lock each other out; put DISTRUN_TASK or DISTRUN_RANK into
         the path""",
-    Code.FILE_DAMAGED: """remove it, so that an older checkpoint is restored, or copy or download it
-        again (`git lfs pull` for a file that is a few lines of text); a checkpoint's path ends
-        before `.index` or `.data-`; let one task write it, under another name until it is whole""",
+    Code.FILE_DAMAGED: """copy or download it again (`git lfs pull` for a file that is a few lines
+        of text); of a checkpoint, remove it, so that an older one is restored: its path ends before
+        `.index` or `.data-`; let one task write it, under another name until it is whole""",
     Code.SHELL_NOT_SET_UP: """name the environment's Python instead: `program.python:
         /path/to/env/bin/python` (`conda env list` shows the path); or begin the script with `source
         /path/to/conda/etc/profile.d/conda.sh`, or `source /etc/profile` for `module`""",
