@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import sys
 from collections.abc import Callable
@@ -41,7 +40,7 @@ _CHECK_SECONDS = 2.0
 def main() -> None:
     """Answer the request on standard input."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a thread of the program may block some
-    request = json.loads(_read_line(_STDIN))
+    request = json.loads(sys.stdin.buffer.readline())
     spec = from_json(Spec, request["spec"])
     if request["operation"] == "launch":
         supervisor_process.start_early()
@@ -69,14 +68,6 @@ def _answer(make: Callable[[], dict[str, Any]]) -> int:
     sys.stdout.write(json.dumps(answer))
     sys.stdout.flush()
     return 0
-
-
-def _read_line(descriptor: int) -> bytes:
-    """Read to the end of the line, and nothing after it."""
-    line = bytearray()
-    while not line.endswith(b"\n") and (block := os.read(descriptor, 1 << 20)):
-        line += block
-    return bytes(line)
 
 
 def _warnings(spec: Spec) -> dict[str, Any]:

@@ -62,34 +62,36 @@ def completion_of(kind: str, **how: Any) -> Callable[..., Any]:
     return complete
 
 
-def near_options(error: click.NoSuchOption) -> list[str]:
-    """The options that an unknown one may be meant to be."""
-    import difflib
+class ProgramCommand(click.Command):
+    """A command whose line has options of a program, too: an unknown option may be one of those."""
 
-    return difflib.get_close_matches(error.option_name, error.possibilities or (), cutoff=_LIKE)
-
-
-class WithProgramArguments(click.Command):
-    """A command whose SPEC is followed by arguments of the program, after `--`."""
+    def said_of(self, option: str, ctx: click.Context, args: list[str]) -> str:
+        """Say where such an option belongs. `args`: the whole line."""
+        raise NotImplementedError
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = [*args]
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            from distrun.spec.loader import refuse_script
+            import difflib
 
-            refuse_script(next((word for word in given if word.endswith(_FILES)), ""))
             name = error.option_name
-            at = next((n for n, word in enumerate(given) if word.startswith(name)), len(given))
-            before = shlex.join(given[:at]) or "SPEC"
-            text = (
-                f"{error.message} Arguments of your program follow `--`: "
-                f"{ctx.command_path} {before} -- {name} ..."
-            )
-            raise click.NoSuchOption(
-                name, text, possibilities=near_options(error), ctx=ctx
-            ) from None
+            near = difflib.get_close_matches(name, error.possibilities or (), cutoff=_LIKE)
+            text = f"{error.message} {self.said_of(name, ctx, given)}"
+            raise click.NoSuchOption(name, text, possibilities=near, ctx=ctx) from None
+
+
+class WithProgramArguments(ProgramCommand):
+    """A command whose SPEC is followed by arguments of the program, after `--`."""
+
+    def said_of(self, option: str, ctx: click.Context, args: list[str]) -> str:
+        from distrun.spec.loader import refuse_script
+
+        refuse_script(next((word for word in args if word.endswith(_FILES)), ""))
+        at = next((n for n, word in enumerate(args) if word.startswith(option)), len(args))
+        before = shlex.join(args[:at]) or "SPEC"
+        return f"Arguments of your program follow `--`: {ctx.command_path} {before} -- {option} ..."
 
 
 def spec_argument(*, required: bool = True) -> Callable[[Any], Any]:

@@ -13,7 +13,7 @@ import click
 
 from distrun.cli import console
 from distrun.cli.launch import launch, launch_options
-from distrun.cli.options import LaunchOptions, near_options
+from distrun.cli.options import LaunchOptions, ProgramCommand
 from distrun.errors import UsageError
 from distrun.spec.problems import nearest, printable
 from distrun.strategies import STRATEGIES
@@ -21,18 +21,13 @@ from distrun.strategies import STRATEGIES
 AUTO = "auto"
 
 
-class RunCommand(click.Command):
+class RunCommand(ProgramCommand):
     """Passes everything after the script to it."""
 
     allow_interspersed_args = False
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            text = f"{error.message} The script's own options follow SCRIPT."
-            near = near_options(error)
-            raise click.NoSuchOption(error.option_name, text, possibilities=near, ctx=ctx) from None
+    def said_of(self, *_: object) -> str:
+        return "The script's own options follow SCRIPT."
 
 
 class StrategyName(click.Choice[str]):
