@@ -62,6 +62,8 @@ class ShownJob(Listener):
         self._follower: Follower | None = None
         self._chosen: list[str] = []
         """The tasks whose output is shown."""
+        self._shown_before: dict[str, int] = {}
+        """The sizes of logs that a resumed job has already: they are not shown again."""
         self._has_shown_all = False
         self._stop_requested = False
 
@@ -236,8 +238,9 @@ class ShownJob(Listener):
     def _leave(self) -> None:
         raise NotImplementedError
 
-    def _log_starts(self, logs: list[TaskLog], view: View) -> list[int]:
-        raise NotImplementedError
+    def _log_starts(self, logs: list[TaskLog], view: View) -> list[int]:  # noqa: ARG002
+        """Return from which offsets on the logs are followed."""
+        return [self._shown_before.get(log.task, 0) for log in logs]
 
     def _on_reader_gone(self) -> None:
         raise NotImplementedError
@@ -265,7 +268,6 @@ class LaunchedJob(ShownJob):
         self._is_left = False
         former = () if resumed is None else resumed.former.tasks
         self._shown_before = {task: TaskLog.of(folder, task).extent().size for task in former}
-        """The sizes of logs that a resumed job has already: they are not shown again."""
         preflight = not options.no_preflight
         self._session: Session = Session(
             folder, spec, self, preflight=preflight, manifest=manifest, resumed=resumed
@@ -344,9 +346,6 @@ class LaunchedJob(ShownJob):
         super()._refresh()
         if self._return_due is not None and self._return_due <= time.monotonic():
             raise self._unended_error()
-
-    def _log_starts(self, logs: list[TaskLog], view: View) -> list[int]:  # noqa: ARG002
-        return [self._shown_before.get(log.task, 0) for log in logs]
 
     def _on_reader_gone(self) -> None:
         self._stop(Cause(Code.OUTPUT_READER_GONE), 128 + signal.SIGPIPE)

@@ -152,7 +152,7 @@ def require_supervisor_ended(folder: JobFolder, channel: SupervisorChannel) -> N
 
         queued_job.require_ended(folder, channel)
         return
-    if _living(folder, _EXIT_SECONDS):
+    if _living(folder, _EXIT_SECONDS) is not None:
         raise unanswered(folder)
 
 
@@ -317,8 +317,8 @@ class SupervisorWatch:
         if self._channel.ended:
             self.close()
             self._channel = None
-            if _living(self._folder, _LOOK_SECONDS):  # it is about to end, or the job is resumed
-                self._follow(_CONNECT_SECONDS)
+            if _living(self._folder, _LOOK_SECONDS) is not None:
+                self._follow(_CONNECT_SECONDS)  # it is about to end, or the job is resumed
         return self._channel is None
 
     def wait(self, timeout: float | None = None) -> None:
