@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,10 +13,8 @@ from distrun.cli import console
 from distrun.errors import UsageError
 from distrun.spec.nodes import flow_style
 from distrun.spec.problems import quoted
+from distrun.spec.schema import Key
 from distrun.words.advice import explained
-
-if TYPE_CHECKING:
-    from distrun.spec.schema import Key
 
 _INDENT = 10
 _LAST_CODE = 255

@@ -12,7 +12,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause
@@ -21,12 +21,10 @@ from distrun.cli.signals import TerminatedError
 from distrun.cli.spec_warnings import find_warnings, refuse_if
 from distrun.codec import from_json, to_json
 from distrun.errors import HostError, InvalidSpecError
+from distrun.spec.model import Spec
 from distrun.spec.problems import Mark, Problem
 from distrun.supervisor import guard
 from distrun.supervisor.forked_process import ForkedProcess
-
-if TYPE_CHECKING:
-    from distrun.spec.model import Spec
 
 _BLOCK = 1 << 16
 _DEFECT = 70
