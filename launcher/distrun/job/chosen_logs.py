@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from distrun.errors import UsageError
+from distrun.job.control import JobWatch
+from distrun.job.folder import JobFolder
 from distrun.logs import Follower, JoinedLog, LatePart, TaskLog, View, line_ends, merged
 from distrun.words.formats import format_names
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from distrun.job.control import JobWatch
-    from distrun.job.folder import JobFolder
 
 
 def planned_tasks(folder: JobFolder, supervised: JobWatch | None) -> list[str]:

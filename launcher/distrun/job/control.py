@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from distrun.job.stop_order import StopOrder
     from distrun.lifecycle import JobState
 
-    JobWatch: TypeAlias = "SupervisorWatch | QueuedJobWatch"
-
 _CONNECT_SECONDS = 30.0
 _ANSWER_SECONDS = 5.0
 _STACKS_SECONDS = 45.0
@@ -37,6 +35,7 @@ _LOOK_SECONDS = 0.2
 
 SupervisorChannel = Channel[protocol.Notice, protocol.Request]
 """A command's end of a connection to a supervisor."""
+JobWatch: TypeAlias = "SupervisorWatch | QueuedJobWatch"
 
 
 def connect(folder: JobFolder, patience: float = _CONNECT_SECONDS) -> SupervisorChannel | None:

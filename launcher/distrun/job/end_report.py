@@ -266,15 +266,9 @@ def _about_others(state: JobState, first: TaskState | None, verdict: Verdict | N
         else:
             what = f" {what}"
         after.setdefault(what, []).append(task.name)
-    lines = []
+    label, lines = "also stopped" if first is not None else "stopped", []
     for how_ended, names in after.items():
-        what = how_ended
-        if len(names) > 1 and what.startswith(" was "):
-            what = f" were {what[5:]}"
-        lines.append(
-            labelled(
-                "also stopped" if first is not None else "stopped",
-                f"{format_names(names)}{printable(what)}",
-            )
-        )
+        is_plural = len(names) > 1 and how_ended.startswith(" was ")
+        what = f" were {how_ended[5:]}" if is_plural else how_ended
+        lines.append(labelled(label, f"{format_names(names)}{printable(what)}"))
     return lines
