@@ -502,7 +502,7 @@ def run(  # noqa: PLR0913 - all but two are optional, by name
     _number("ps", ps, 1)
     _require(isinstance(env or {}, Mapping), "env", env)
     variables = (env or {}).items()
-    _require(not any("=" in name or value is None for name, value in variables), "env", env)
+    _require(not any("=" in str(name) or value is None for name, value in variables), "env", env)
     options = run_spec.RunOptions(
         program=os.fspath(program),
         args=_words("args", args),

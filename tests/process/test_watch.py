@@ -1,5 +1,6 @@
 """`distrun watch` in real terminals."""
 
+import asyncio
 import re
 import signal
 import sys
@@ -109,6 +110,27 @@ def test_an_ended_job_and_what_needs_a_terminal(distrun: Distrun, terminal: Open
     window.type("q")
     leaves(window, 0)
     assert not re.search("[▁-█]", window.text()), "a scroll bar of the screen, over what is shown"
+
+
+def test_what_is_chosen_stays_when_rows_are_made_again(distrun: Distrun) -> None:
+    job = distrun.launch("sleep 0.01", workers=3).stderr.split()[2].rstrip(":")
+    app = WatchApp(JobFolder(distrun.home / "jobs" / job))
+    opened: list[str | None] = []
+    app._open_log = lambda task: opened.append(task)  # type: ignore[method-assign]
+
+    async def resized() -> None:
+        async with app.run_test(size=(100, 14)) as pilot:
+            while app.chosen is None:
+                await pilot.pause(0.05)
+            await pilot.press("down", "down")
+            before = app._shown
+            await pilot.resize_terminal(20, 14)
+            while app._shown == before:
+                await pilot.pause(0.05)
+            await pilot.pause()
+
+    asyncio.run(resized())
+    assert opened == ["worker:0", "worker:1", "worker:2"]
 
 
 def test_the_rate_is_that_of_all_epochs(tmp_path: Path) -> None:

@@ -257,7 +257,9 @@ class WatchApp(App[int]):
                     table.update_cell(name, each.title, cell, update_width=is_wide)
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        if event.row_key is not None and event.row_key.value != self.chosen:
+        # While the rows are made again, the first one is the highlighted one for a moment.
+        is_still = event.cursor_row == self._table.cursor_row
+        if is_still and event.row_key.value != self.chosen:
             self.chosen = event.row_key.value
             self.action_log()
 
