@@ -1,10 +1,12 @@
 """Where fetched files go, what hosts may say, and that nothing is written outside the folder."""
 
+import errno
 import os
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -43,6 +45,7 @@ def test_files_that_differ_go_to_the_folders_of_their_hosts(
     assert bool(left_out) is ("b/x" in hosts["a"])
 
 
+READ_ONLY = OSError(errno.EROFS, "Read-only file system")
 NAMES = ("", "/etc/passwd", "..", "a/../../b", "a//b", "a/", ".", "a\0b", "a" * 256, "\ud800", 5)
 SIZES: tuple[list[Any], ...] = ([], [1, 1], [-1, 1, 1], [1.0, 1, 1], [1 << 80, 1, 1], [True] * 3)
 
@@ -119,6 +122,8 @@ def test_a_file_that_has_changed(tmp_path: Path, size: int, changed: int, comes:
     fetch._end(file, part, FileReadEnd(size, changed, "", 0))
     assert os.listdir(tmp_path) == ["x"] * comes
     assert len(fetch._left_out) == 1 - comes
+    with pytest.raises(OSError, match="Read-only"), mock.patch("os.open", side_effect=READ_ONLY):
+        fetch._open_part(file)
 
 
 class Sent(list[Any]):

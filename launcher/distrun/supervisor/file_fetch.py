@@ -26,10 +26,12 @@ from distrun.supervisor.hosts.file_source import Arguments, FileSource, Found, i
 from distrun.supervisor.hosts.former_agents import make_former_reach
 from distrun.supervisor.hosts.link import MAX_CONNECTING, Links
 from distrun.supervisor.hosts.reach import Lifetime
-from distrun.supervisor.received_tree import Part, ReceivedTree
+from distrun.supervisor.received_tree import RESERVE, Part, ReceivedTree
 
 _LARGEST_FILE = 64 << 20
 _MOST_NAMED = 10
+_NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EDQUOT)
+"""Not for its name: most likely, no other file can be written either."""
 _CLOCK_SECONDS = 0.1
 """How far the time of a file may be behind the clock that its host shows."""
 
@@ -349,7 +351,8 @@ class Fetch:
 
             raise HostError(
                 f"{format_bytes(self._total)} would come, and {self._tree.path} has room for "
-                f"{format_bytes(self._budget)}; nothing was fetched",
+                f"{format_bytes(self._budget)}, as {format_bytes(RESERVE)} stay free; "
+                "nothing was fetched",
                 hint="name a PATTERN, or another folder with -o",
             )
         return needed
@@ -375,6 +378,8 @@ class Fetch:
         try:
             return self._tree.open_part(file.target, source, found.size, found.changed)
         except OSError as error:
+            if error.errno in _NOT_WRITABLE:
+                raise
             self._left_out.append((file.label, file.path, error.strerror or ""))
             return None
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 _PART = ".distrun-part"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_RESERVE = 64 << 20
+RESERVE = 64 << 20
 """Bytes of the disk that are left free."""
 
 
@@ -31,7 +31,7 @@ class ReceivedTree:
         while not os.path.isdir(place):
             place = os.path.dirname(place)
         status = os.statvfs(place)
-        return max(0, status.f_bavail * status.f_frsize - _RESERVE)
+        return max(0, status.f_bavail * status.f_frsize - RESERVE)
 
     def find(self, path: str) -> os.stat_result | None:
         """Return the status of what is at a path below; None: nothing is."""
