@@ -807,7 +807,7 @@ class Machines:
         )
         return [
             (time, "monotonic", lambda: here.now), (time, "time", self._time),
-            (time, "clock_gettime", lambda _: here.now),
+            (time, "clock_gettime", lambda _: here.now), (time, "thread_time", float),
             (time, "sleep", lambda seconds: here.wait(bool, seconds)),
             (os, "getpid", lambda: _REAL_PID if here.current is None else here.current.pid),
             (os, "getppid", lambda: 1 if here.current is None else here.current.parent),

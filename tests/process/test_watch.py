@@ -116,7 +116,7 @@ def test_what_is_chosen_stays_when_rows_are_made_again(distrun: Distrun) -> None
     job = distrun.launch("sleep 0.01", workers=3).stderr.split()[2].rstrip(":")
     app = WatchApp(JobFolder(distrun.home / "jobs" / job))
     opened: list[str | None] = []
-    app._open_log = lambda task: opened.append(task)  # type: ignore[method-assign]
+    app._open_log = opened.append  # type: ignore[method-assign, assignment]
 
     async def resized() -> None:
         async with app.run_test(size=(100, 14)) as pilot:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,8 @@ _INTERVAL = 0.5
 _POLL_INTERVAL = 2.0
 """The same without inotify, when no log has grown."""
 _PAUSE = 49
-"""After a turn, nothing is read for this many times its length: at most 2% of a core is used."""
+"""After a turn, nothing is read for so many times the processor time that it has taken: at most 2%
+of a core is used. How long it took says nothing where tasks use all cores."""
 _LOGS_A_TURN = 64
 _END_BYTES = 16 * 1024
 """How much of the end of a log is read for bars."""
@@ -149,7 +151,7 @@ class LogTails:
             self._tails[task].read()
 
     def _check(self) -> None:
-        started = self._loop.now()
+        before = time.thread_time()
         if not self._turn:
             self._turn, self._has_grown = [*self._tails], False
         turn, self._turn = self._turn[:_LOGS_A_TURN], self._turn[_LOGS_A_TURN:]
@@ -164,8 +166,8 @@ class LogTails:
             return
         else:
             interval = _POLL_INTERVAL
-        now = self._loop.now()
-        self._next.move(now + max(interval, _PAUSE * (now - started)))
+        pause = _PAUSE * (time.thread_time() - before)
+        self._next.move(self._loop.now() + max(interval, pause))
 
     def _resume(self) -> None:
         self._stop_waiting()
