@@ -5,6 +5,7 @@ import re
 import signal
 import sys
 import termios
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -133,13 +134,18 @@ def test_what_is_chosen_stays_when_rows_are_made_again(distrun: Distrun) -> None
     assert opened == ["worker:0", "worker:1", "worker:2"]
 
 
-def test_the_rate_is_that_of_all_epochs(tmp_path: Path) -> None:
+def test_the_rate_is_that_of_all_epochs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     app = WatchApp(JobFolder(tmp_path))
     state = SimpleNamespace(name="worker:0", attempt=0, has_ended=False)
     for n in range(10):
         done = 33 * n  # an epoch and three steps
         progress = {"EPOCH": f"{1 + done // 30}", "STEP": f"{done % 30}"}
         progress |= {"EPOCHS": "1000", "STEPS": "30"}
-        task: Any = SimpleNamespace(state=state, progress=progress, progress_at=2.0 * n)
+        at = time.time() + 2 * n - 30  # the last one was 12 s ago
+        task: Any = SimpleNamespace(state=state, progress=progress, progress_at=at)
         rate = app._rate(task)
     assert rate == "16.5/s"
+    monkeypatch.setattr(time, "time", lambda: at + 41)
+    assert not app._rate(task), "it has hung for longer than its rate is measured"

@@ -207,8 +207,10 @@ class WatchApp(App[int]):
         now = task.progress_at, history.numbers(task.progress)
         recent = [each for each in reports if now[0] - each[0] <= _RATE_SECONDS] or reports[-1:]
         self._reports[key] = recent if recent[-1:] == [now] else [*recent, now]
+        (first, _), (last, _) = self._reports[key][0], self._reports[key][-1]
+        hangs = time.time() - last > last - first + _RATE_SECONDS
         rate = steps_a_second(steps_over_time(self._reports[key]))
-        if not rate:
+        if hangs or not rate:
             return ""
         return f"{rate:.3g}/s" if rate < 1000 else f"{rate:,.0f}/s"
 
