@@ -396,10 +396,12 @@ class Job:
         name = self._behind[0] if self._behind is not None else next(found, None)
         if name is None or not self.is_running or self.state.outcome is not None:
             return None
-        values, at = self._reports[name]
+        (values, at), task = self._reports[name], self.state.tasks[name]
         left = TimeLeft()
+        if task.first_step_at is not None:  # a task that hardly computes is hardly sampled
+            left.update(name, {**values, **task.first_step}, task.first_step_at)
         for sample in history.last(self.folder, name, _SAMPLES):
-            if sample.attempt == self.state.tasks[name].attempt:
+            if sample.attempt == task.attempt:
                 reported = {key: str(value) for key, value in sample.progress.items()}
                 left.update(name, reported, sample.at)
         left.update(name, values, at or 0.0)
