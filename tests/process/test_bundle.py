@@ -227,30 +227,25 @@ def header(name: str, **fields: Any) -> bytes:
     return member.tobuf()
 
 
+EVENTS = "distrun-job-aaa/events.jsonl"
 HOSTILE = {
     "more behind its end": archive() + gzip.compress(b"x" * (2 << 20)),
-    "zeros, and more behind them": gzip.compress(
-        gzip.decompress(archive()) + bytes(2 << 20) + b"x"
-    ),
+    "zeros, and more": gzip.compress(gzip.decompress(archive()) + bytes(2 << 20) + b"x"),
     "endless name": gzip.compress(header("x", size=1 << 33, type=tarfile.GNUTYPE_LONGNAME)),
     "huge about": archive(about={**ABOUT, "versions": {"Python": "3" * (2 << 20)}}),
     "later version": archive(about={**ABOUT, "version": 2}),
     "of no number": archive(about={**ABOUT, "made_at": float("nan")}),
-    "a longer file than is packed": gzip.compress(
-        header("distrun-job-aaa/events.jsonl", size=(64 << 20) + 1)
-    ),
-    "events of no length": archive(("distrun-job-aaa/events.jsonl", b"{}\n" * 2000)),
+    "a longer file": gzip.compress(header(EVENTS, size=(64 << 20) + 1)),
+    "events of no length": archive((EVENTS, b"{}\n" * 2000)),
     "above": archive(("distrun-job-aaa/../x", b"x")),
     "absolute": archive(("/tmp/distrun-job-aaa/x", b"x")),
     "another job": archive(("distrun-job-bbb/events.jsonl", b"x")),
     "unknown file": archive(("distrun-job-aaa/x.sh", b"x")),
-    "twice": archive(*2 * [("distrun-job-aaa/events.jsonl", b"x")]),
-    "link": archive(
-        ("distrun-job-aaa/events.jsonl", {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"})
-    ),
-    "fifo": archive(("distrun-job-aaa/events.jsonl", {"type": tarfile.FIFOTYPE})),
-    "less than nothing": gzip.compress(header("distrun-job-aaa/events.jsonl", size=-1)),
-}
+    "twice": archive(*2 * [(EVENTS, b"x")]),
+    "link": archive((EVENTS, {"type": tarfile.SYMTYPE, "linkname": "/etc/passwd"})),
+    "fifo": archive((EVENTS, {"type": tarfile.FIFOTYPE})),
+    "less than nothing": gzip.compress(header(EVENTS, size=-1)),
+}  # fmt: skip
 
 
 def test_what_is_no_bundle_is_refused(tmp_path: Path) -> None:

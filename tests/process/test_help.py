@@ -253,19 +253,14 @@ def test_init_overwrites_nothing_unless_told_to(distrun: Distrun, tmp_path: Path
 
 
 SLIPS = {
-    "train.py": "No such command 'train.py'. Use 'distrun run train.py'.",
-    "lanch job.yaml": "",
+    "train.py": "No such command 'train.py'. Use 'distrun run train.py'.", "lanch job.yaml": "",
     "launch -n 2 train.py --epochs 3": "is a Python script, not a YAML file\n  distrun run",
     "plan job.yaml --epochs=3": "distrun plan job.yaml -- --epochs",
-    "plan job.yaml --strct": "Did you mean '--strict'?",
-    "run --num-workers 2 train.py": "",
-    "logs jobb": "did you mean 'job'?",
-    "logs worker": "distrun logs -t worker",
-    "logs job worker:0": "distrun logs job -t worker:0",
-    "explain keras2": "",
-    "explain backof": "restart.backoff",
-    "init kerasfit": "",
-}
+    "plan job.yaml --strct": "Did you mean '--strict'?", "run --num-workers 2 train.py": "",
+    "logs jobb": "did you mean 'job'?", "logs worker": "distrun logs -t worker",
+    "logs job worker:0": "distrun logs job -t worker:0", "explain keras2": "",
+    "explain backof": "restart.backoff", "init kerasfit": "",
+}  # fmt: skip
 """What is typed, and a part of the answer."""
 
 
@@ -353,17 +348,13 @@ def test_shells_complete_words(asked_by: Callable[[str, str, str], str], distrun
     assert in_bash(distrun.cwd, distrun.write_tool(), *lines) == list(in_real_bash.values())
 
     for line, offered in {
-        "kill ": [running],
-        f"attach {ended} --task=ch": [],
-        f"logs {ended} -t ch": [],
-        "logs nothing -t ": [],
-        "init scr": ["script"],
+        "kill ": [running], f"attach {ended} --task=ch": [], f"logs {ended} -t ch": [],
+        "logs nothing -t ": [], "init scr": ["script"],
         "explain restart.back": ["restart.backoff", "restart.backoff_max"],
         "explain host_m": ["host_memory"],
         "launch x.yaml --set cluster.worker.g": ["cluster.worker.gpus="],
-        "launch x.yaml --set strategy=parameter_server_n": [],
-        "kill --signal SIGTE": ["SIGTERM"],
-    }.items():
+        "launch x.yaml --set strategy=parameter_server_n": [], "kill --signal SIGTE": ["SIGTERM"],
+    }.items():  # fmt: skip
         answer = asked_by("fish", f"distrun {line}", line.rpartition(" ")[2])
         names = [each.partition("\t")[0].partition(",")[2] for each in answer.split("\n") if each]
         assert names == offered, line

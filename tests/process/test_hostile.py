@@ -18,14 +18,10 @@ def test_all_commands_show_a_hostile_job(distrun: Distrun, monkeypatch: pytest.M
     hostile_folder = distrun.cwd / "we'ird \"$(touch owned)\n\x1b[31m;touch owned"
     hostile_folder.mkdir()
     document = {
-        "name": NAME,
-        "strategy": "multi_worker_mirrored",
-        "cluster": {"worker": 1},
-        "program": {
-            "command": ["sh", "-c", 'printf "%s" "$1" > got; exit 3', "sh", HOSTILE],
-            "env": {"E": HOSTILE},
-        },
-    }
+        "name": NAME, "strategy": "multi_worker_mirrored", "cluster": {"worker": 1},
+        "program": {"command": ["sh", "-c", 'printf "%s" "$1" > got; exit 3', "sh", HOSTILE],
+                    "env": {"E": HOSTILE}},
+    }  # fmt: skip
     spec = hostile_folder / "spec $(touch owned).yaml"
     spec.write_text(yaml.safe_dump(document))
     before = set(os.listdir(hostile_folder.parent))

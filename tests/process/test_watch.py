@@ -6,6 +6,7 @@ import signal
 import sys
 import termios
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -76,19 +77,17 @@ def test_stop_asks_first(distrun: Distrun, terminal: OpenTerminal) -> None:
     window.shows(QUESTION)
     window.type("n")
 
-    def is_answered() -> bool:
-        window.type("/")  # nothing while the question is open
-        return "tasks, states or hosts" in window.text()
+    def type_until(key: str, has_answered: Callable[[], bool]) -> None:
+        def typed() -> bool:
+            window.type(key)
+            return has_answered()
 
-    wait_until(is_answered, interval=0.3)
+        wait_until(typed, interval=0.3)
+
+    type_until("/", lambda: "tasks, states or hosts" in window.text())  # none while it is open
     asked = window.text().count(QUESTION)
     window.type("\r")
-
-    def asks_again() -> bool:
-        window.type("k")
-        return window.text().count(QUESTION) > asked
-
-    wait_until(asks_again, interval=0.3)
+    type_until("k", lambda: window.text().count(QUESTION) > asked)
     assert distrun.status(job)["state"] == "running"
     window.type("y")
     window.shows("stopped by distrun watch")
@@ -134,9 +133,7 @@ def test_what_is_chosen_stays_when_rows_are_made_again(distrun: Distrun) -> None
     assert opened == ["worker:0", "worker:1", "worker:2"]
 
 
-def test_the_rate_is_that_of_all_epochs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_rate_is_that_of_all_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     app = WatchApp(JobFolder(tmp_path))
     state = SimpleNamespace(name="worker:0", attempt=0, has_ended=False)
     for n in range(10):

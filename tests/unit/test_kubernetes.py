@@ -557,19 +557,16 @@ OTHERS: Json = {
     "containers": [{"env": [{"name": "XDG_STATE_HOME", "valueFrom": {"fieldRef": {}}}]}],
 }
 OWN_PODS: Json = {
-    "name": "job",
-    "strategy": "parameter_server",
+    "name": "job", "strategy": "parameter_server",
     "cluster": {
-        "chief": 1,
-        "worker": {"count": 2, "pod": {"spec": {"nodeSelector": {"pool": "gpu"}}}},
+        "chief": 1, "worker": {"count": 2, "pod": {"spec": {"nodeSelector": {"pool": "gpu"}}}},
         "ps": {"count": 1, "pod": {"spec": {"nodeSelector": {"pool": "big"}, **OTHERS}}},
         "evaluator": 1,
     },
     "hosts": "kubernetes",
     "kubernetes": {"image": "i:1", "pod": {"spec": {"nodeSelector": {"zone": "a"}}}},
-    "program": {"command": ["true"], "sync": "off", "workdir": "/"},
-    "restart": {"max": 1},
-}
+    "program": {"command": ["true"], "sync": "off", "workdir": "/"}, "restart": {"max": 1},
+}  # fmt: skip
 
 
 def test_a_role_may_have_pods_of_its_own() -> None:

@@ -46,26 +46,22 @@ def test_a_key_that_never_ends_hides_no_other_lines() -> None:
 
 NAMES: dict[str, tuple[list[str], list[str], str, str]] = {
     "alike everywhere": (
-        ["anna"],
-        ["gpu1.lab.example", "gpu2", "ps"],
+        ["anna"], ["gpu1.lab.example", "gpu2", "ps"],
         "/home/anna/run.py at gpu1:2222, GPU1.lab.example, gpu2-ib0, ps:0; annable gpu17",
         "/home/user-1/run.py at host-2:2222, host-2, host-3-ib0, ps:0; annable gpu17",
     ),
     "addresses but loopback": (
-        [],
-        ["10.0.0.5", "fe80::1", "127.0.0.1", "::1", "root", "localhost"],
+        [], ["10.0.0.5", "fe80::1", "127.0.0.1", "::1", "root", "localhost"],
         "10.0.0.5:22 [fe80::1%eth0] 110.0.0.5 10.0.0.5. 127.0.0.1 ::1 root@localhost",
         "host-1:22 [host-2%eth0] 110.0.0.5 host-1. 127.0.0.1 ::1 root@localhost",
     ),
     "of any form": (
-        ["j_doe", "_svc", "jürgen"],
-        ["gpu_1", "10-0-0-5.ec2.internal"],
+        ["j_doe", "_svc", "jürgen"], ["gpu_1", "10-0-0-5.ec2.internal"],
         "J_DOE_model.h5 ~_svc/x jürgen: gpu_1-ib 10-0-0-5 and 10-0-0-5.ec2.internal",
         "user-1_model.h5 ~user-2/x user-3: host-4-ib host-5 and host-5",
     ),
     "of ranges, and numbers": (
-        ["1000"],
-        ["gpu-03.lab.example", "rack1-n3"],
+        ["1000"], ["gpu-03.lab.example", "rack1-n3"],
         "[gpu-[01-16].lab.example, gpu-[1,3], rack[1-2]-n[1,3-4]] n[0] rack[1] step 1000",
         "[name, name, name] n[0] rack[1] step 1000",
     ),

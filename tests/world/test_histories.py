@@ -71,17 +71,13 @@ OF_HOSTS: dict[str, Callable[[World, str], None]] = {
     "break program": World.break_program,
 }  # fmt: skip
 OF_TASKS: dict[str, Callable[[World, int], None]] = {
-    "exit 0": _on_task(World.exit),
-    "exit 1": _on_task(lambda world, task: world.exit(task, 1)),
-    "preempted": _on_task(lambda world, task: world.exit(task, 42)),
-    "die": _on_task(World.die),
+    "exit 0": _on_task(World.exit), "exit 1": _on_task(lambda world, task: world.exit(task, 1)),
+    "preempted": _on_task(lambda world, task: world.exit(task, 42)), "die": _on_task(World.die),
     "print": _on_task(lambda world, task: world.print(task, "a line\n")),
     "ignore SIGTERM": _on_task(lambda world, task: setattr(world.task(task), "stops_after", None)),
     "die slowly": _on_task(lambda world, task: setattr(world.task(task), "dies_after", 2.0)),
-    "stop": lambda world, _: world.stop(),
-    "kill": lambda world, _: world.kill(),
-    "resume": _resume,
-}
+    "stop": lambda world, _: world.stop(), "kill": lambda world, _: world.kill(), "resume": _resume,
+}  # fmt: skip
 STEPS = st.one_of(
     st.tuples(st.sampled_from(sorted(OF_HOSTS)), st.sampled_from(HOSTS)),
     st.tuples(st.sampled_from(sorted(OF_TASKS)), st.sampled_from(TASKS)),

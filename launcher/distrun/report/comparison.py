@@ -24,8 +24,8 @@ from distrun.report.series import COUNTS, RATE, Panel, Point, metric_title, metr
 from distrun.spec.regular_file import read_regular_file
 
 _LARGEST_FILE = 16 << 20
-_LEAST_SECONDS = 1.0
-"""Between two steps by which a rate is known: reports are read ten times a second."""
+_LEAST_SECONDS = 5.0
+"""Between two steps by which a rate is known: the first may be noticed a second late."""
 _OF_NO_INTEREST = {
     "name",
     "source",
