@@ -304,12 +304,12 @@ def test_of_many_tasks_for_long_an_answer_can_be_read(monkeypatch: pytest.Monkey
 def test_a_thread_that_has_ended_is_not_recorded_on() -> None:
     """py-spy says only when a stack changes, not that its thread has ended."""
     seen, found = sampling._Recording("worker:0", 1, None, 4), dict[str, Any]()
-    where = {n: {"name": "f", "filename": f"{n}.py", "line": 1} for n in (1, 2)}
+    where = {n: {"name": ("<module>", "weigh")[n], "filename": "a.py", "line": 1} for n in (0, 1)}
     ends = [(n, *end) for end in (("B", 0), ("E", 4_000_000)) for n in where]
-    events = [{"tid": n, "ph": ph, "ts": at, "name": "f", "args": where[n]} for n, ph, at in ends]
+    events = [{"tid": n, "ph": ph, "ts": at, **where[n], "args": where[n]} for n, ph, at in ends]
     os.write(seen._output, json.dumps(events).encode())
     seen._began = os.fstat(seen._output).st_mtime - 4
-    for at, alive in ((0.5, (1, 2)), (1.5, (1,)), (2.5, (1,))):
+    for at, alive in ((0.5, (0, 1)), (1.5, (0,)), (2.5, (0,))):
         seen._looks.append((at, os.memfd_create("dump"), None))
         os.write(seen._looks[-1][1], json.dumps([{"frames": [where[n]]} for n in alive]).encode())
     seen._add_stacks(found)

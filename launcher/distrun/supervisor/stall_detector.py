@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from statistics import median
 from typing import NamedTuple
 
 from distrun.agent.loop import Loop
@@ -186,7 +185,7 @@ class StallDetector:
         training = [task for task in self._list_training() if task in self._sizes] or self._sizes
         busy = [task for task in training if self._shares[task] >= SPINNING_SHARE]
         waits = [task for task in training if self._shares[task] <= IDLE_SHARE]
-        usual = median(self._intervals)
+        usual = sorted(self._intervals)[len(self._intervals) // 2]
         least = max(QUIET_SECONDS, _UNUSUAL * usual, _LONGER_THAN_EVER * self._longest)
         if self._is_between():
             # What comes now takes hardly longer than all the training before.

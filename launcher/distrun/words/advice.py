@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from typing import TYPE_CHECKING
 
 from distrun.advice.model import Obstacle, Symptom
@@ -145,7 +144,7 @@ def gpus_text(task: str, gpus: Sequence[Gpu]) -> str:
     slowest = min(gpus, key=lambda each: each.clock_mhz or math.inf)
     fullest = max(gpus, key=lambda each: each.used_bytes or 0)
     heat = max((each.celsius for each in gpus if each.celsius is not None), default=None)
-    parts = [f"{statistics.fmean(busy):.0f}% busy"] if busy else []
+    parts = [f"{sum(busy) / len(busy):.0f}% busy"] if busy else []
     if fullest.used_bytes is not None and fullest.total_bytes is not None:
         used, total = map(format_bytes, (fullest.used_bytes, fullest.total_bytes))
         parts.append(f"{used} of {total}")

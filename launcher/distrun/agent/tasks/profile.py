@@ -325,9 +325,13 @@ def _line(pid: int, file: str, line: int) -> str:
 
 
 def _outermost(dump: int) -> Any:
-    """Function and file of the outermost frame of each thread in a dump; nothing if it failed."""
+    """Function and file of the outermost frame of each thread in a dump; nothing if it failed.
+
+    If the main thread is not seen, its stack was changing.
+    """
     stacks = _try(lambda: [each["frames"] for each in json.loads(_content(dump))], [])
-    return {(each[-1]["name"], each[-1]["filename"]) for each in stacks if each}
+    found = {each[-1]["name"]: each[-1]["filename"] for each in stacks if each}
+    return found.items() if {*found} & {"<module>", "_run_module_as_main"} else ()
 
 
 def _content(descriptor: int) -> bytes:
