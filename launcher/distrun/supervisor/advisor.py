@@ -61,7 +61,8 @@ class Advisor:
         if not self._looks:
             self._reports = {}
             self._note_steps()
-        reporting = [task for task in state.training if task in self._reports]
+        known = {each.task for each in self._running.progress}  # Keras may print only epochs
+        reporting = [task for task in state.training if task in known]
         names = (self._members or reporting)[:_MOST_TASKS]
         if not reporting:
             return
