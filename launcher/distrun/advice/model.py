@@ -6,6 +6,9 @@ from enum import Enum
 
 from distrun.frozen import Frozen
 
+SECONDS = 60.0
+"""What lasted less is not reported."""
+
 
 class Kind(str, Enum):
     """What a task does, in the order in which it is shown."""

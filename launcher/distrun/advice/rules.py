@@ -7,7 +7,7 @@ import re
 import statistics
 from typing import TYPE_CHECKING
 
-from distrun.advice.model import Advice, Kind, Symptom
+from distrun.advice.model import SECONDS, Advice, Kind, Symptom
 from distrun.advice.profile import (
     LEAST_GAIN,
     Slowdown,
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from distrun.advice.profile import SlowLink, Straggler, TaskProfile
     from distrun.job.history import Sample
 
-SECONDS, _FEWEST_SAMPLES, _FEWEST_STEPS = 60.0, 16, 8
-"""What lasted less, or was seen less often, is not reported."""
+_FEWEST_SAMPLES, _FEWEST_STEPS = 16, 8
+"""What was seen less often is not reported."""
 _BEHIND = 0.7
 """Of the steps a second that the others of its role take: a task that takes fewer is behind."""
 _IDLE = 0.25

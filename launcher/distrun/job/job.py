@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from distrun.advice.model import Advice
-from distrun.advice.rules import SECONDS, advise
+from distrun.advice.model import SECONDS, Advice
 from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol.causes import Code
@@ -444,6 +443,8 @@ class Job:
         last = next(advised, None)
         if last is not None and last.finding is not None and last.at >= began:
             return last.finding
+        from distrun.advice.rules import advise  # most jobs that are asked about are short
+
         return advise(
             {task.name: history.last(self.folder, task.name, _SAMPLES) for task in tasks},
             {task.name: self._log_of(task) for task in tasks},

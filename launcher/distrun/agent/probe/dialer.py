@@ -123,6 +123,7 @@ def _in_threads(
                 raise
             break
         threads.append(thread)
+        thread.join(_LEAST_SECONDS)  # where answers come at once, few threads are needed
     due = None if seconds is None else time.monotonic() + seconds
     for thread in threads:
         thread.join(None if due is None else max(0.0, due - time.monotonic()))
