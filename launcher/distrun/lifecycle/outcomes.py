@@ -76,8 +76,11 @@ def on_exit_before_restart(state: JobState, task: TaskState, at: float) -> Trans
     if state.has_finished(task):
         return _on_finish_before_restart(state, task)
     incident = state.incident_of(task)
-    if incident is not None and (incident.refusal or incident.cause.code is Code.HOST_LOST):
-        return state, []  # it may have failed only because it lost its peers there
+    if incident is not None:
+        cause = incident.cause
+        is_of_host = cause.code in (Code.HOST_LOST, Code.HOST_FAILED) and cause.host != task.host
+        if incident.refusal or is_of_host:
+            return state, []  # it may have failed only because it lost its peers there
     failed = task.has_failed_exit and not task.stopped_by_us
     if not failed or task.exit_status not in state.policy_of(task).never_on:
         return state, []

@@ -14,7 +14,14 @@ from distrun.job.events import HostLeftOut
 from distrun.lifecycle import outcomes, restarts
 from distrun.lifecycle.actions import Action, Announce
 from distrun.lifecycle.restarts import Transition
-from distrun.lifecycle.state import Incident, JobPhase, JobState, TaskPhase, TaskState
+from distrun.lifecycle.state import (
+    SAME_TIME,
+    Incident,
+    JobPhase,
+    JobState,
+    TaskPhase,
+    TaskState,
+)
 from distrun.strategies import Scope
 
 _OF_HOST = frozenset(
@@ -59,7 +66,7 @@ def leave_host(
             state, more = outcomes.end_job(state, impossible)
             return state, actions + more
         pending = state.incident_of(task)
-        explained = _explained(state, task)
+        explained = _explained(state, task, at)
         is_planned = pending is not None and pending.scope in (
             Scope.GROUP,
             restarts.scope_of(state, task),
@@ -77,10 +84,11 @@ def leave_host(
     return state, actions
 
 
-def _explained(state: JobState, task: TaskState) -> Incident | None:
-    """Return the incident whose exit the loss of a task's host explains."""
+def _explained(state: JobState, task: TaskState, at: float) -> Incident | None:
+    """Return the incident whose exit the loss of a task's host explains, or its fault now."""
     host = state.hosts[task.host]
-    if not host.has_ended_with(task):
+    has_failed = host.lost is None and task.exit_status is None
+    if not (has_failed or host.has_ended_with(task)):
         return None
     for _, incident in sorted(state.incidents.items()):
         failed = state.tasks.get(incident.cause.task)
@@ -88,7 +96,9 @@ def _explained(state: JobState, task: TaskState) -> Incident | None:
             continue
         is_same = failed.name == task.name or (failed.is_in_group and task.is_in_group)
         behind = state.hosts[failed.host].behind if failed.host in state.hosts else 0.0
-        if is_same and host.explains_exit((failed.exited_at or 0.0) + behind):
+        exited_at = (failed.exited_at or 0.0) + behind
+        is_fault = has_failed and incident.refusal is not None and exited_at >= at - SAME_TIME
+        if is_same and (is_fault or host.explains_exit(exited_at)):
             return incident
     return None
 
