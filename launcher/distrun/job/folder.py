@@ -615,13 +615,13 @@ class JobStore:
         ]
 
 
-def replace_file(file: Path, text: str) -> None:
-    """Write one of a job's files, whole or not at all. Raises OSError."""
+def replace_file(file: Path, content: str | bytes) -> None:
+    """Write a file, whole or not at all. Raises OSError."""
     temporary = file.with_name(f".{file.name}")
     try:
         temporary.unlink(missing_ok=True)
-        with temporary.open("x") as new:  # never through a link
-            new.write(text)
+        with temporary.open("xb") as new:  # never through a link
+            new.write(content if isinstance(content, bytes) else content.encode())
         os.replace(temporary, file)
     except OSError:
         temporary.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ from distrun.job.events import Event, Outcome, Result, VerdictReached
 from distrun.job.folder import JobFolder
 from distrun.lifecycle import JobState, TaskState
 from distrun.spec.model import BY_RUN, ProgramKind
-from distrun.spec.regular_file import data_start, open_regular_file
+from distrun.spec.regular_file import beginning, data_start, open_regular_file
 from distrun.supervisor.hosts.background_calls import Question
 from distrun.supervisor.hosts.host import LogEnd
 from distrun.supervisor.hosts.pool import HostPool
@@ -260,11 +260,8 @@ class FailureAnalyzer:
         return {word.rpartition("/")[2]: text} if text and not text.startswith("\x7fELF") else {}
 
     def _text_of(self, path: str) -> str:
-        with contextlib.suppress(OSError, ValueError):
-            path = os.path.join(self._spec.program.workdir, path)
-            with open_regular_file(path, follow_link=True) as file:
-                return file.read(_MOST_SCRIPT_BYTES).decode("utf-8", "replace")
-        return ""
+        path = os.path.join(self._spec.program.workdir, path)
+        return beginning(path, _MOST_SCRIPT_BYTES).decode("utf-8", "replace")
 
     def _analyze(self, failure: Failure, logs: _Logs) -> Verdict:
         from distrun.verdict.analysis import analyze
@@ -322,10 +319,9 @@ class FailureAnalyzer:
         """Return the file that is missing on a host by an error, and exists on this machine."""
         from distrun.sync.unsent_files import missing_file
 
-        try:
+        with contextlib.suppress(DistrunError):
             return missing_file(self._spec, error)
-        except DistrunError:
-            return ""
+        return ""
 
     def _call_of_one(self, stands: Sequence[Evidence] | None = None) -> str:
         """Return where the script makes a call for one task alone that all must make, or ''.
@@ -345,9 +341,8 @@ class FailureAnalyzer:
         return ""
 
     def _scripts(self) -> Iterator[tuple[str, str]]:
-        for path in self._spec.scripts:
-            with contextlib.suppress(OSError), open_regular_file(path, follow_link=True) as file:
-                yield path, file.read(_MOST_SCRIPT_BYTES).decode("utf-8", "replace")
+        texts = ((path, self._text_of(path)) for path in self._spec.scripts)
+        return ((path, text) for path, text in texts if text)
 
     def _find_limit(self) -> Iterator[Cause]:
         for path, text in self._scripts():
@@ -366,10 +361,9 @@ class FailureAnalyzer:
         from distrun.lint.program import read_program
         from distrun.lint.rules import tf_config_line
 
-        place, is_certain = "", False
         with _defects_printed():
-            place, is_certain = tf_config_line(read_program(self._spec))
-        return place, is_certain
+            return tf_config_line(read_program(self._spec))
+        return "", False
 
 
 @contextlib.contextmanager

@@ -56,7 +56,6 @@ class Planning:
         self._limit_wait()
         self._returns: dict[str, tuple[Handle, float]] = {}
         """When to connect to lost hosts again, and how long each waits."""
-        self._early_returns: list[str] = []
         job.loop.checks.append(self._count_wait)
 
     @property
@@ -144,10 +143,10 @@ class Planning:
         state = self._job.state
         if state.outcome is not None or not state.has_restarts:
             return
-        if self._plan is not None:
-            self._job.hosts.connect({host: self.hosts.reconnect(host)})
+        if self._plan is None:  # the first round goes on without it
+            self._returns[host][0].move(self._loop.now() + _FIRST_RETURN)
         else:
-            self._early_returns.append(host)
+            self._job.hosts.connect({host: self.hosts.reconnect(host)})
 
     def _limit_wait(self) -> None:
         """Determine for how long the round may wait for hosts that it may not need."""
@@ -217,8 +216,6 @@ class Planning:
             self._job.abort(made.error)
         elif made.plan is not None and (tasks := self._use_plan(made.plan)) is not None:
             self._emit(events.JobPlanned(at=time.time(), tasks=tasks))
-            for host in self._early_returns:
-                self._reconnect(host)
 
     def _finish_next(self, made: NextRound) -> None:
         request = made.request

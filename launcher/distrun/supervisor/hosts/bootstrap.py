@@ -239,7 +239,12 @@ def _modules(names: tuple[str, ...]) -> bytes:
             return packed
     packed = _pack(names)
     if not sys.dont_write_bytecode and names != _REATTACH:
-        _keep(kept, state + packed + _check(packed))
+        # Imported here because it is needed once after an installation.
+        from distrun.job.folder import replace_file
+
+        with contextlib.suppress(OSError):  # the installation may be read-only
+            kept.parent.mkdir(exist_ok=True)
+            replace_file(kept, state + packed + _check(packed))
     return packed
 
 
@@ -296,17 +301,3 @@ def _state_of(names: tuple[str, ...]) -> bytes:
     files = (Path(__file__), *(_file_of(name)[0] for name in names))
     state = (MAGIC_NUMBER, sys.version, names, [held_package.state(str(each)) for each in files])
     return repr(state).encode()
-
-
-def _keep(path: Path, content: bytes) -> None:
-    """Write a file, whole or not at all; where the installation is read-only, not at all."""
-    fresh = path.with_suffix(f".{os.getpid()}")
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(exist_ok=True)
-        try:
-            with fresh.open("xb") as file:  # never through a link
-                file.write(content)
-            os.replace(fresh, path)
-        except OSError:
-            fresh.unlink(missing_ok=True)
-            raise
