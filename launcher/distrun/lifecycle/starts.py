@@ -16,17 +16,16 @@ def start(
     state: JobState, tasks: Iterable[TaskState], cause: Cause | None = None
 ) -> tuple[JobState, list[Action]]:
     """Start attempts of tasks, or let them wait. `cause`: why they restart."""
-    changed = list(tasks)
+    changed, waiting = list(tasks), []
     state = state.with_tasks(changed)
     unready = _unready_roles(state, changed)
-    waiting = [task for task in changed if unready & set(task.after)]
-    actions: list[Action] = [
-        StartAttempt(task.name, task.attempt, cause)
-        for task in changed
-        if not unready & set(task.after)
-    ]
-    waits = (replace(task, phase=TaskPhase.WAITING, restart_cause=cause) for task in waiting)
-    return state.with_tasks(waits), actions
+    actions: list[Action] = []
+    for task in changed:
+        if unready & set(task.after):
+            waiting.append(replace(task, phase=TaskPhase.WAITING, restart_cause=cause))
+        else:
+            actions.append(StartAttempt(task.name, task.attempt, cause))
+    return state.with_tasks(waiting), actions
 
 
 def start_waiting(state: JobState, task: TaskState) -> tuple[JobState, list[Action]]:

@@ -100,22 +100,17 @@ class JobHosts:
         self.hellos[host] = hello = view.hello
         was_left_out = self.left_out.pop(host, None) is not None
         self.held_ports[host] = []
+        names = ("at", "hostname", "python", "cores", "pid_namespace", "token", "folder")
         self.emit(
             events.HostReady(
-                at=hello.at,
+                **{name: getattr(hello, name) for name in names},
                 host=host,
                 agent_pid=hello.pid,
-                hostname=hello.hostname,
-                python=hello.python,
-                cores=hello.cores,
                 gpus=tuple(hello.gpus),
                 kind=self.specs[host].reach,
-                pid_namespace=hello.pid_namespace,
                 address=hello.address or None,
                 found_as=view.found_as,
                 behind=round(time.time() - hello.at, 3),
-                token=hello.token,
-                folder=hello.folder,
                 spare=self.specs[host].spare,
                 # If this machine is the only host and its agent dies, the job ends.
                 room=self._rooms[host] if has_others or self.has_own_logs(host) else None,

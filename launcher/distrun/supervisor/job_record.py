@@ -88,15 +88,12 @@ class JobRecord:
         except OSError as error:
             with contextlib.suppress(OSError):  # its log is on the same disk
                 print(f"the record cannot be written: {error}", file=sys.stderr)  # noqa: T201
-            if self._error is None:
-                self._error = error
-                return None
-        else:
-            self._sync(event)
-            return written
-        with contextlib.suppress(OSError):
-            return self._log.append(event)
-        return events.encode(event)
+            if self._error is not None:
+                return events.encode(event)
+            self._error = error
+            return None
+        self._sync(event)
+        return written
 
     def write_last(self, event: events.Event) -> None:
         """Append the event with which the job ends after a defect, if that can be done."""

@@ -50,13 +50,12 @@ class OrderDeadlines:
         self._alarm = loop.call_at(None, self._call_late)
         # The link may be lost for as long as the lease, and restored.
         self._seconds = max(_END_SECONDS, 2 * (lease or 0.0))
-        self._end_seconds = math.inf
+        self._most_seconds = dict.fromkeys(ENDS, math.inf)
         self._is_pausable = lease is None
         self._paused_at: float | None = None
         self._dues: dict[tuple[str, str], float] = {}
         self._file_bytes = 0
         self._shutdown_at = 0.0
-        self._most_seconds = math.inf
         self._log_bytes = 0
 
     def record_order(self, order: Order) -> None:
@@ -91,19 +90,19 @@ class OrderDeadlines:
             self._dues["Shutdown", ""] = min(
                 self._loop.now() + self.seconds_for("Shutdown"),
                 self._shutdown_at + self._seconds + self._log_bytes / SLOWEST_LINK,
-                self._shutdown_at + min(LONGEST_SHUTDOWN, self._most_seconds),
+                self._shutdown_at + min(LONGEST_SHUTDOWN, self._most_seconds["Shutdown"]),
             )
 
     def limit_shutdown(self, seconds: float) -> None:
         """Let a shutdown, this one or a later one, take so many seconds: the job ends at once."""
-        self._most_seconds = seconds
+        self._most_seconds["Shutdown"] = seconds
         if ("Shutdown", "") in self._dues:
             self._shutdown_at = self._loop.now()
             self._set("Shutdown", "", 0.0)
 
     def limit_ends(self, grace: float, seconds: float) -> None:
         """Let ends of tasks and a shutdown take these seconds after SIGKILL, after `grace`."""
-        self._end_seconds = seconds
+        self._most_seconds = {name: min(seconds, most) for name, most in self._most_seconds.items()}
         due = self._loop.now() + grace + seconds
         for key in [key for key in self._dues if key[0] in ENDS]:
             self._dues[key] = min(due, self._dues[key])
@@ -148,9 +147,7 @@ class OrderDeadlines:
     def seconds_for(self, name: str) -> float:
         """Return how long an agent may take for an order with that name, besides its grace."""
         seconds = self._seconds + _EXTRA_SECONDS.get(name, 0.0)
-        if name in ENDS:
-            seconds = min(seconds, self._end_seconds)
-        return min(seconds, self._most_seconds) if name == "Shutdown" else seconds
+        return min(seconds, self._most_seconds.get(name, seconds))
 
     def _set(self, name: str, task: str, extra: float) -> None:
         due = self._loop.now() + extra + self.seconds_for(name)
