@@ -180,14 +180,14 @@ class RunningTasks:
         if job.former is not None:
             self.training.resume(job.former, job.last_change)
         self.stacks = StackCollector(job)
-        self._signs = StallDetector(
+        self.signs = StallDetector(
             *(job.loop, job.spec.timeouts.stall, job.folder.size_of_log, self._list_watched),
             measure=lambda: job.hosts.order_all(protocol.MeasureCpu()),
             on_change=self._on_silence,
             is_between=lambda: any(task.is_between for task in self._tasks.values()),
             list_training=lambda: job.state.training,
         )
-        self._tails = LogTails(job.loop, job.folder, self._signs.note_output)
+        self._tails = LogTails(job.loop, job.folder, self.signs.note_output)
         self._cluster = ClusterCheck((), self._find_setter)
         self._is_setter_asked = False
         self._setter: tuple[str, bool] | None = None
@@ -197,7 +197,7 @@ class RunningTasks:
         """Use another plan from now on; tasks that it has not have ended."""
         for task in self._tasks.keys() - {task.name for task in tasks}:
             self._tasks.pop(task).close()
-            self._signs.end(task)
+            self.signs.end(task)
         self._cluster = ClusterCheck(tasks, self._find_setter)
 
     # An attempt ----------------------------------------------------------------------------
@@ -221,7 +221,7 @@ class RunningTasks:
         self._emit(event)
         known = self._job.state.tasks.get(task)
         if known is not None and known.is_in_group:
-            self._signs.end(task)
+            self.signs.end(task)
 
     def record_rest(self) -> None:
         """Record the last progress of all tasks: the job ends."""
@@ -259,7 +259,7 @@ class RunningTasks:
         elif isinstance(report, protocol.CpuMeasured):
             here = {task.name for task in state.tasks.values() if task.host == host}
             used = {task: used for task, used in report.seconds.items() if task in here}
-            self._signs.record_cpu(used)
+            self.signs.record_cpu(used)
         elif isinstance(report, (StacksDumped, ProgramRequested)):
             self.stacks.receive(host, report)
         else:
@@ -312,8 +312,8 @@ class RunningTasks:
         known = self._job.state.tasks.get(task.name)
         is_waited_for = known is not None and known.is_in_group and self._is_running(task.name)
         # A log may arrive after its task's exit.
-        if is_waited_for or not self._signs.counts_steps:
-            self._signs.record(task.name, step, is_moving=is_moving)
+        if is_waited_for or not self.signs.counts_steps:
+            self.signs.record(task.name, step, is_moving=is_moving)
 
     def on_ready(self, task: RunningTask) -> None:
         self._emit(events.TaskReady(at=time.time(), task=task.name, attempt=task.attempt))
@@ -333,7 +333,7 @@ class RunningTasks:
         if cause is not None:
             self._report_mismatch(cause)
         if self._cluster.suspect is not None:
-            self._signs.limit(SUSPECT_SECONDS)
+            self.signs.limit(SUSPECT_SECONDS)
 
     def _report_mismatch(self, cause: Cause) -> None:
         if self._job.state.outcome is None:
@@ -353,19 +353,12 @@ class RunningTasks:
 
     # Signs of life -------------------------------------------------------------------------
 
-    def watch_stall(self, *, is_training: bool) -> None:
-        """Start to watch for a stall: the tasks train now; or stop watching."""
-        if is_training:
-            self._signs.start()
-        else:
-            self._signs.stop()
-
     def _list_watched(self) -> list[str]:
         """Return the tasks whose signs count; none while nothing can be known of them."""
         state = self._job.state
         if any(host.link_lost is not None for host in state.hosts.values()):
             return []
-        if self._signs.counts_steps:
+        if self.signs.counts_steps:
             return state.training
         is_running = state.phase is lifecycle.JobPhase.RUNNING
         return list(filter(self._is_running, state.tasks)) if is_running else []
@@ -374,7 +367,7 @@ class RunningTasks:
         """The tasks do nothing, or one does something again."""
         if self._job.state.outcome is not None:
             return
-        if self._signs.counts_steps:
+        if self.signs.counts_steps:
             if are_silent:
                 self._on_stall()
         elif not are_silent:
@@ -382,15 +375,15 @@ class RunningTasks:
         elif self._cluster.suspect is not None:
             self._report_mismatch(self._cluster.suspect)
         else:
-            usual, busy = self._signs.stop_found or (0.0, ())
-            since = time.time() - (self._job.loop.now() - self._signs.silent_since)
+            usual, busy = self.signs.stop_found or (0.0, ())
+            since = time.time() - (self._job.loop.now() - self.signs.silent_since)
             self._emit(events.TasksQuiet(at=time.time(), since=since, usual=usual, busy=busy))
 
     def _on_stall(self) -> None:
         """Report the stall once the stacks of the tasks are known."""
 
         def go_on(found: Stacks) -> None:
-            if self._signs.are_silent and self._job.state.outcome is None:
+            if self.signs.are_silent and self._job.state.outcome is None:
                 where, busy = places(found.processes), self._list_busy()
                 timed_out = events.TimedOut(
                     at=time.time(), timer=lifecycle.STALL, places=where, busy=busy
@@ -401,7 +394,7 @@ class RunningTasks:
 
     def _list_busy(self) -> tuple[str, ...]:
         """Return the tasks that have been busy since the last step while the others wait."""
-        since = time.time() - (self._job.loop.now() - self._signs.silent_since)
+        since = time.time() - (self._job.loop.now() - self.signs.silent_since)
         training = self._job.state.training
         loads = {name: task.load_since(since) for name, task in self._tasks.items()
                  if name in training}  # fmt: skip

@@ -170,7 +170,8 @@ class Supervisor:
     def _set_timer(self, action: lifecycle.SetTimer) -> None:
         timer, seconds = action.timer, action.seconds
         if timer == lifecycle.STALL:
-            self._running.watch_stall(is_training=seconds is not None)
+            signs = self._running.signs
+            signs.stop() if seconds is None else signs.start()
             return
         timers = self._job.timers
         if timer not in timers:
@@ -191,7 +192,7 @@ class Supervisor:
         self._hosts.shut_down()
         may_have_lost = self._job.state.replaces_hosts or self._job.former is not None
         if may_have_lost and not self._job.state.killing:
-            self._hosts.finish_late_logs()
+            self._hosts.late_logs.finish()
         if self._job.known is None or self._job.known.has_all_logs_here:
             self._analyzer.find_last()  # while the agents end
 

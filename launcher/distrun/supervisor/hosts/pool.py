@@ -73,7 +73,7 @@ class HostPool:
         self.on_event = observer.on_event
         self._observer = observer
         self._hosts: dict[str, Host] = {}
-        self._late_logs = LateLogs(self.links, logs, spec.log_max_size, observer.on_event)
+        self.late_logs = LateLogs(self.links, logs, spec.log_max_size, observer.on_event)
         self._former: dict[str, Mapping[str, int]] = {}
         """The last attempts of tasks that a lost host may have left."""
         self._reaches: dict[type[Reach], Reach] = {}
@@ -89,7 +89,7 @@ class HostPool:
 
     def __len__(self) -> int:
         """The number of hosts that are not gone, or that send logs after they were lost."""
-        others = len(self._late_logs) + len(self._endings) + len(self._removals)
+        others = len(self.late_logs) + len(self._endings) + len(self._removals)
         return len(self._hosts) + others
 
     def connect(self, reaches: Mapping[str, Reach]) -> None:
@@ -164,7 +164,7 @@ class HostPool:
         """Stop waiting for hosts that are out of reach: the job must end at once."""
         for host in list(self._hosts.values()):
             host.abandon()
-        self._late_logs.abandon()
+        self.late_logs.abandon()
 
     def end_at_once(self, seconds: float) -> None:
         """Have the agents within reach end after a defect. It takes so many seconds at most."""
@@ -189,12 +189,8 @@ class HostPool:
     def recall_lost(self, agents: Iterable[LostAgent], spec: Spec) -> None:
         """Remember the agents that an earlier supervisor of the job has lost."""
         for agent in agents:
-            self._late_logs.recall(agent, spec)
+            self.late_logs.recall(agent, spec)
             self.note_former(agent.host, agent.attempts)
-
-    def finish_late_logs(self) -> None:
-        """Try a last time to receive the rest of the logs of lost hosts."""
-        self._late_logs.finish()
 
     def limit_ends(self, grace: float) -> None:
         """Do not wait for processes on this machine that do not die `grace` seconds from now on."""
@@ -244,7 +240,7 @@ class HostPool:
     def on_report(self, host: Host, report: Report) -> None:
         self._observer.on_report(host.name, report)
         if isinstance(report, protocol.Hello):
-            self._late_logs.receive(host.name)
+            self.late_logs.receive(host.name)
             self._report_unreachable()
 
     def on_unreachable(self, host: Host, cause: Cause) -> None:
@@ -268,7 +264,7 @@ class HostPool:
                 failure = left._replace(within=(failure,))
             self.on_event(events.LogsIncomplete(at=time.time(), host=host.name, cause=failure))
         at = time.time()
-        received = self._late_logs.add(host, cause, at)
+        received = self.late_logs.add(host, cause, at)
         self.on_event(events.HostLost(at=at, host=host.name, cause=cause, received=received))
         self._report_unreachable()
 
