@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -17,8 +18,6 @@ from distrun.spec.tensorflow_versions import needs_tf_keras
 from distrun.spec.units import format_bytes
 
 if TYPE_CHECKING:
-    from ipaddress import IPv4Address, IPv6Address
-
     from distrun.agent.protocol.probe_messages import Dialled, Inspected, ProgramFacts, Unreachable
 
 _CLOCK_LIMIT = 1.0
@@ -305,9 +304,7 @@ def _check_servers(answers: Answers) -> Iterator[Check]:
             yield Check(host=each.host, subject=Subject.SECURITY, grade=Grade.NOTE, cause=cause)
 
 
-def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
-    import ipaddress
-
+def _parse_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         return ipaddress.ip_address(text)
     except ValueError:

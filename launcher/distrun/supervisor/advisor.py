@@ -6,6 +6,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from distrun.job import py_spy
 from distrun.job.events import Event, FirstStep, JobAdvised, TaskEnded
 from distrun.job.history import numbers
 from distrun.job.stacks import Stacks
@@ -51,8 +52,6 @@ class Advisor:
             self._next.cancel()
 
     def _look(self) -> None:
-        from distrun.job import py_spy
-
         state = self._job.state
         self._next.move(self._job.loop.now() + _FIRST)  # if it is no time to look
         is_saving = any(state.tasks[each].is_saving for each in state.training)

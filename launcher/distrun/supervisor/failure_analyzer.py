@@ -361,9 +361,10 @@ class FailureAnalyzer:
         from distrun.lint.program import read_program
         from distrun.lint.rules import tf_config_line
 
+        place, is_certain = "", False
         with _defects_printed():
-            return tf_config_line(read_program(self._spec))
-        return "", False
+            place, is_certain = tf_config_line(read_program(self._spec))
+        return place, is_certain
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from typing import NamedTuple
@@ -169,8 +170,6 @@ def _identity(program: str, _mtime: int) -> tuple[str, int]:
 @lru_cache(maxsize=1)
 def _packed(program: str, _mtime: int) -> bytes:
     """A program compressed, for hosts that lack it. More takes thrice as long for a tenth."""
-    import zlib
-
     return zlib.compress(_read(program), 1)
 
 

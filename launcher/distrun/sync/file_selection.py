@@ -7,19 +7,15 @@ import hashlib
 import os
 import stat
 from collections import Counter
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import TypeAlias
 
 from distrun.errors import InvalidSpecError
-from distrun.spec.model import Sync
+from distrun.spec.model import ProgramSpec, Spec, Sync
 from distrun.spec.resources import bundled_jobs
 from distrun.spec.units import format_bytes
 from distrun.sync.gitignore import IgnoreRules
 from distrun.sync.manifest import FileEntry, LinkEntry, Manifest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Sequence
-
-    from distrun.spec.model import ProgramSpec, Spec
 
 MOST_BYTES = 100_000_000
 """The limit for the script's folder. It does not apply if the spec lists paths."""

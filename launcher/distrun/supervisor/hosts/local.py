@@ -12,13 +12,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code, Hello
 from distrun.agent.protocol.causes import CauseError
 from distrun.errors import InternalError
 from distrun.job import held_package
+from distrun.spec.model import HostSpec, Spec
 from distrun.supervisor import forked_process
 from distrun.supervisor.forked_process import ForkedProcess, Process
 from distrun.supervisor.hosts.host_channel import HostChannel
@@ -31,10 +32,7 @@ from distrun.supervisor.hosts.reach import (
     Reach,
     agent_exited,
 )
-
-if TYPE_CHECKING:
-    from distrun.spec.model import HostSpec, Spec
-    from distrun.sync.manifest import Manifest
+from distrun.sync.manifest import Manifest
 
 SOURCES = str(Path(__file__).resolve().parents[3])
 _AGENT = "distrun.agent.main"

@@ -22,18 +22,16 @@ import termios
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from distrun.agent.linux import job_processes
 from distrun.agent.protocol import Cause, Code, Hello
+from distrun.spec.model import HostSpec, Spec
 from distrun.supervisor.forked_process import Process
 from distrun.supervisor.hosts import bootstrap
 from distrun.supervisor.hosts.background_calls import Question
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver, HostChannel
-
-if TYPE_CHECKING:
-    from distrun.spec.model import HostSpec, Spec
-    from distrun.sync.manifest import Manifest
+from distrun.sync.manifest import Manifest
 
 FORK_ERRORS = (errno.EAGAIN, errno.ENOMEM)
 """An agent that cannot fork exits with such a number."""
