@@ -242,9 +242,8 @@ plan worker:0@h1 worker:1@h3 evaluator:0@h1 kept=evaluator:0 ->+ start worker:0 
 
 # nor if a full disk of another host explains it, which is known later
 mwm worker:2 | rooms worker:1@h2 never_on=7
-worker:0 exit 7 unasked
+worker:0 gone 7
 fault h2
-worker:0 end
 worker:1 gone -15
 timer restart:1 ->+ plan 1
 

@@ -14,7 +14,6 @@ from distrun.agent.link import Link
 from distrun.agent.linux import labels, private_dir, processes, syscalls
 from distrun.agent.protocol import KILL_GRACE, Order
 from distrun.agent.protocol.channel import Channel
-from distrun.agent.tasks import program
 
 
 def main() -> NoReturn:
@@ -102,7 +101,7 @@ def _serve(make: Callable[[int], Agent], reader: int, writer: int, lease_timer: 
         _guard(agent, lease_timer)
     syscalls.die_with_parent(guard, signal.SIGTERM)
     syscalls.become_subreaper()
-    program.raise_descriptor_limit()
+    syscalls.raise_descriptor_limit()
     make(lease_timer).run()
     os._exit(0)
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -152,11 +153,9 @@ CASES: dict[str, Callable[[Loop], object]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_nothing_stays_open(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fork() -> NoReturn:
-        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-
-    monkeypatch.setattr(os, "fork", fork)
-    monkeypatch.setattr(local, "_inherited_limit", None)
+    full = BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    monkeypatch.setattr(os, "fork", Mock(side_effect=full))
+    monkeypatch.setattr(local, "_is_supervisor", False)
     before = descriptors("self")
     for _ in range(2):
         with closing(Loop()) as loop, suppress(OSError, CauseError):

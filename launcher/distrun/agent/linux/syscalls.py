@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import io
 import os
+import resource
 import select
 import signal
 import struct
@@ -145,6 +146,24 @@ def fork_with_pipe() -> Tuple[int, int]:
         return 0, writer
     os.close(writer)
     return pid, reader
+
+
+_inherited_limit: Optional[Tuple[int, int]] = None
+
+
+def raise_descriptor_limit() -> None:
+    """Raise this process's limit on descriptors: each task, host or command needs some."""
+    global _inherited_limit  # noqa: PLW0603 - a fact of this process, set once
+    _inherited_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    hard = _inherited_limit[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def restore_descriptor_limit() -> None:
+    """Give a fork of this process the limit that this one inherited, or a lower one set since."""
+    if _inherited_limit is not None:
+        with contextlib.suppress(ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, _inherited_limit)
 
 
 LONGEST_WAIT = 86400.0

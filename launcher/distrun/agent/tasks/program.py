@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-import resource
 import signal
-from typing import TYPE_CHECKING, Dict, List, Mapping, NoReturn, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Dict, List, Mapping, NoReturn, Optional, Union
 
 from distrun.agent.linux import labels, syscalls
 from distrun.agent.linux.regular import open_regular
@@ -91,7 +89,7 @@ def lead_session(agent: int, signum: int) -> None:
     os.setsid()
     syscalls.die_with_parent(agent, signum)
     default_signals()
-    _restore_descriptor_limit()
+    syscalls.restore_descriptor_limit()
 
 
 def workdir(order: Union[StartTask, Program, Listen]) -> str:
@@ -106,25 +104,6 @@ def default_signals() -> None:
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-
-
-_original_limit: Optional[Tuple[int, int]] = None
-"""The limit on descriptors that this process inherited, which tasks get back."""
-
-
-def raise_descriptor_limit() -> None:
-    """Raise this process's limit on descriptors: the agent needs about five for each task."""
-    global _original_limit  # noqa: PLW0603 - a fact of this process, set once
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    _original_limit = (soft, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _restore_descriptor_limit() -> None:
-    # If somebody has lowered the agent's limit since, a task keeps the lower one.
-    if _original_limit is not None:
-        with contextlib.suppress(ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, _original_limit)
 
 
 def open_log(path: str) -> int:

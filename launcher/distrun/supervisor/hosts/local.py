@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import resource
 import signal
 import socket
 import subprocess
@@ -59,8 +58,8 @@ def python_with_packages(program: str, *args: str) -> list[str]:
     return [sys.executable, *flags, "-c", _WITHOUT_WORKING_FOLDER + program, *args]
 
 
-_inherited_limit: tuple[int, int] | None = None
-"""The limit on descriptors that a supervisor inherited, which an agent below it gets back."""
+_is_supervisor = False
+"""Whether the agent of this machine is a fork: this process has one thread."""
 
 _agent: tuple[ForkedProcess, socket.socket] | None = None
 """An agent that has no job yet, and its socket."""
@@ -91,19 +90,10 @@ def end_unused_agent() -> None:
 
 
 def become_supervisor() -> None:
-    """Raise this process's limit on descriptors: each connected command and host needs some.
-
-    From now on, the agent of this machine is a fork: this process has one thread.
-    """
-    global _inherited_limit  # noqa: PLW0603 - a fact of this process, set once
-    _inherited_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    hard = _inherited_limit[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _restore_descriptor_limit() -> None:
-    if _inherited_limit is not None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, _inherited_limit)
+    """Have the agent of this machine be a fork; each connected command needs descriptors, too."""
+    global _is_supervisor  # noqa: PLW0603 - a fact of this process, set once
+    _is_supervisor = True
+    syscalls.raise_descriptor_limit()
 
 
 class LocalReach(Reach):
@@ -145,8 +135,9 @@ class LocalReach(Reach):
 
 def _start(job_id: str, stream: int) -> Process:
     """Start an agent that serves a socket: below a supervisor, a fork."""
-    if _inherited_limit is not None:
-        return _fork(f"distrun: agent of {job_id}", stream, _restore_descriptor_limit, job_id)
+    if _is_supervisor:
+        begin = syscalls.restore_descriptor_limit
+        return _fork(f"distrun: agent of {job_id}", stream, begin, job_id)
     return subprocess.Popen(
         isolated_python(_AGENT, "agent", job_id),
         stdin=stream,
