@@ -108,6 +108,11 @@ CASES = {
         r"worker:1 was preempted: it exited 0 at step \d+ after a SIGTERM that distrun did not",
         "worker:0 reached step 59",
     ),
+    "a trap that ends its own script": run(
+        "#!/bin/bash\ntrap 'kill 0' EXIT\necho trained\n",
+        *(143, r"which its own script sends, too, at t\.sh:2", r"kill \$\(jobs -p\)"),
+        name="./t.sh",
+    ),
     "children of a fork that hang": launch(
         SCRIPT,
         *(75, r'train\.py:5 made by fork, .*use multiprocessing\.get_context\("spawn"\)'),

@@ -51,6 +51,8 @@ _MADE_BY_SOME = (
     *(Code.COLLECTIVES_MISMATCHED, Code.COLLECTIVE_TIMED_OUT, Code.EXITED_WHILE_NEEDED),
 )
 """What may come of a call that only some tasks make."""
+_KILLS_ITSELF = re.compile(r"(?!\s*#).*\bkill (?:-\w+ )?(?:0\b|(?:-- )?-\$)")
+"""A line of a shell script that ends its whole group of processes."""
 _MOST_SCRIPT_BYTES = 64 * 1024
 _MOST_DEPTH = 3
 _MOST_SECONDS = 5.0
@@ -276,6 +278,11 @@ class FailureAnalyzer:
         elif cause.code is Code.ARGUMENTS_REFUSED and self._spec.origin is not None:
             by_run = self._spec.origin.file == BY_RUN
             cause = cause._replace(path=BY_RUN if by_run else "")
+        elif cause.code is Code.PREEMPTED:
+            lines = ((name, text.split("\n")) for name, text in self._shell_texts().items())
+            numbered = ((f"{name}:{n}: ", e) for name, each in lines for n, e in enumerate(each, 1))
+            found = (at + line.strip() for at, line in numbered if _KILLS_ITSELF.match(line))
+            cause = cause._replace(path=next(found, ""))
         elif cause.code in _MADE_BY_SOME:
             call = self._call_of_one(verdict.evidence) or self._call_of_one()
             cause = cause._replace(path=call)

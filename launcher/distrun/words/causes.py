@@ -1045,7 +1045,10 @@ TEXTS: dict[Code, Words] = {
         + (_exit(c) if c.status is None else f"exited {c.status}, as after {signal_name(c.signal)}")
         + ", from outside"
     ),
-    Code.PREEMPTED: "{subject}was preempted: it {exit}",
+    Code.PREEMPTED: lambda c: (
+        "{subject}was preempted: it {exit}".format_map(_Fields(c))
+        + _if(c.path, f", which its own script sends, too, at {c.path}")
+    ),
     Code.CRASHED: "{subject}crashed: it {exit}{quote}",
     Code.SHELL_FAILED: "{subject}exited {status}, as a shell does if it cannot run a program",
     Code.EXITED_BY_ITSELF: lambda c: (
@@ -1474,9 +1477,15 @@ ADVICE: dict[Code, Words] = {
             "dmesg)",
         )
     ),
-    Code.PREEMPTED: """somebody sent it SIGTERM, perhaps a scheduler that needs the machine; with
-        `restart` in the spec, the restart is not counted if the task had lived for 60 s or reported
-        a step through DISTRUN_NOTIFY""",
+    Code.PREEMPTED: lambda c: (
+        _if(
+            c.path,
+            "a script's `kill 0` ends the script itself: write `trap 'kill $(jobs -p)' EXIT`; or ",
+        )
+        + "somebody sent it SIGTERM, perhaps a scheduler that needs the machine; with `restart` in "
+        "the spec, the restart is not counted if the task had lived for 60 s or reported a step "
+        "through DISTRUN_NOTIFY"
+    ),
     Code.CRASHED: lambda c: (
         "the program ends itself so: see in its last lines why"
         if _FATAL_OF_PYTHON.search(c.text)

@@ -378,7 +378,7 @@ class Code(StrEnum):
     CHILD_KILLED = "child_killed"  # task, pid, signal; within: what shows that memory ran out
     KILLED_FOR_MEMORY = "killed_for_memory"  # host
     KILLED_FROM_OUTSIDE = "killed_from_outside"  # signal, status: where a shell reports it
-    PREEMPTED = "preempted"  # signal or status
+    PREEMPTED = "preempted"  # signal or status; path: where its script may have sent the signal
     CRASHED = "crashed"  # signal or status; text, name
     SHELL_FAILED = "shell_failed"  # status: 126 or 127
     EXITED_BY_ITSELF = "exited_by_itself"  # status; name: a variable to set, or sys.exit
