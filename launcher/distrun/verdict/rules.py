@@ -259,7 +259,9 @@ _SETUP = (
     Rule(Kind.LIMIT, Code.FILES_EXHAUSTED,
          line_patterns=(r".*: cannot open shared object file: (?:Error 24|Too many open files)$",)),
     Rule(Kind.IMPORT_ERROR, Code.LIBRARY_NOT_LOADED,
+         types=("VersionConflict", "ContextualVersionConflict", "DistributionNotFound"),
          any_of=(
+             "'MessageFactory' object has no", "convert function return value to a Python",
              "cannot open shared object file: No such file", ": undefined symbol: ",
              "_ARRAY_API not found", "numpy.dtype size changed",
              "numpy.core.multiarray failed to import", "_multiarray_umath failed to import",

@@ -139,6 +139,7 @@ _BY_TEXT = {
     "come to its end, its results are whole; join its threads, and close its pools, before",
     r"gaierror|Name or service not known": "that host name has no address where the task runs: see "
     "`getent hosts NAME` there",
+    r"Docker daemon socket": "the user who runs the tasks must be in the group `docker` there",
     r"message larger than max": "gRPC sends at most 2 GB at once: let each worker make or read its "
     "data by itself, and shard large variables",
 }
@@ -146,6 +147,7 @@ _BY_TEXT = {
 _TOLD_BY_TEXT = (
     *(Code.EXCEPTION_RAISED, Code.MODULE_NOT_IMPORTED, Code.NAME_NOT_IN_MODULE),
     *(Code.GPU_UNUSABLE, Code.SCRIPT_UNREADABLE, Code.LIBRARY_NOT_LOADED, Code.CRASHED),
+    Code.PERMISSION_REFUSED,
 )
 _NUMBERED_TYPE = re.compile(r"\b(type|data_type) (\d+)")
 _COLLECTIVES = dict(
