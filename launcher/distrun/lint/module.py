@@ -25,7 +25,7 @@ Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 _LATER = (ast.For, ast.AsyncFor, ast.While, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp,
           ast.GeneratorExp)  # fmt: skip
 """What may run its parts never, later or several times."""
-_SUPPRESSES = re.compile(r"(?i)(?:suppress|raises|import\w*|optional\w*|ignor\w*|try\w*)\(")
+_SUPPRESSES = re.compile(r"(?i)(?:suppress|raises|ignor\w*|try\w*)\(")
 _TRIES = (ast.Try, getattr(ast, "TryStar", ast.Try))  # of Python 3.11
 
 
@@ -192,7 +192,8 @@ class Module:
             most = Sure.ALL if is_run else most
         elif isinstance(node, ast.With) and field == "body":
             opened = " ".join(ast.unparse(each) for each in node.items)
-            most = Sure.MAYBE if _SUPPRESSES.search(opened) else most
+            imports = any(isinstance(each, ast.Import | ast.ImportFrom) for each in node.body)
+            most = Sure.MAYBE if imports or _SUPPRESSES.search(opened) else most
         elif isinstance(node, ast.BoolOp | ast.match_case) or (
             isinstance(node, _TRIES) and node.handlers and field in ("body", "handlers", "orelse")
         ):
