@@ -89,7 +89,7 @@ def command(
         has_begun = any(task.first_step_at is not None for task in synchronous)
         straggler = profile.straggler(profiles, members, hosts, has_begun=has_begun)
         if straggler is not None:
-            samples = history.read(folder, [straggler.task])
+            samples = history.HistoryReader(folder).read([straggler.task])
             slowdown = find_slowdown(samples.get(straggler.task, []))
             straggler = replace(straggler, since=slowdown)
         traffic = profile.find_traffic(profiles)

@@ -101,13 +101,11 @@ def last(folder: JobFolder, task: str, count: int) -> list[Sample]:
     return _decoded(lines[-count - 1 : -1])
 
 
-def read(folder: JobFolder, tasks: Iterable[str]) -> dict[str, list[Sample]]:
-    """Return the samples by task, in the order of time. Lines that are damaged are skipped."""
-    return HistoryReader(folder).read(tasks)
-
-
 class HistoryReader:
-    """Reads the samples of one job again and again: each time only what is new."""
+    """Reads the samples of one job again and again: each time only what is new.
+
+    They are in the order of time. Lines that are damaged are skipped.
+    """
 
     def __init__(self, folder: JobFolder) -> None:
         self._folder = folder

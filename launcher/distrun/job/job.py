@@ -149,7 +149,7 @@ class Job:
 
     @cached_property
     def samples(self) -> dict[str, list[Sample]]:
-        return history.read(self.folder, self.state.tasks)
+        return history.HistoryReader(self.folder).read(self.state.tasks)
 
     @property
     def progress_over_time(self) -> list[tuple[str, int, float, dict[str, float]]]:
