@@ -149,7 +149,8 @@ class _Recording:
         offset = 1e3 * ended - end / 1e3
         seen = [(1e3 * (1e3 * at - offset), _outermost(dump)) for at, dump, _ in self._looks]
         looks = [(at, outermost) for at, outermost in seen if outermost and at < end]
-        outer = {n: list(frames)[stack[-1]][:2] if stack else () for stack, n in stacks.items()}
+        names, whole = list(frames), range(1, _MOST_FRAMES)
+        outer = {n: names[stack[-1]][:2] for stack, n in stacks.items() if len(stack) in whole}
         none = stacks.setdefault((), len(stacks))
         for thread, each in changes.items():
             shown, changes[thread] = none, {}
@@ -157,8 +158,8 @@ class _Recording:
                 shown = each.get(at, shown)
                 after = sum(moment <= at for moment, _ in looks)
                 near = looks[max(0, after - 1) : after + 1]
-                is_there = not near or any(outer.get(shown) in outermost for _, outermost in near)
-                changes[thread][at] = shown if is_there else none
+                has_ended = near and not any(outer.get(shown) in there for _, there in near)
+                changes[thread][at] = none if has_ended and shown in outer else shown
         recording["threads"] = [
             [(round(at / 1e3 + offset, 1), stack) for at, stack in each.items()]
             for each in changes.values()
