@@ -252,9 +252,11 @@ def _pack(names: tuple[str, ...]) -> bytes:
     """Python's version, the modules, and compressed the code of most, and all sources."""
     # Imported here because it is needed once after an installation.
     import ast
+    import re
 
-    # The agent needs nothing that users import from the top package.
-    sources = {name: b"" if name == "distrun" else _source_of(name) for name in names}
+    # Without comments, by lines as before. No string of the agent has a line that looks like one.
+    sources = {name: re.sub(rb"(?m)^ *#.*$", b"", _source_of(name)) for name in names}
+    sources["distrun"] = b""  # the agent needs nothing that users import from the top package
     codes = {}
     for name in names:
         if name not in _SOURCE_ONLY:
