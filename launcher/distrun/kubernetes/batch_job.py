@@ -184,7 +184,7 @@ def _pods(items: list[dict[str, Any]], job: str) -> list[pods.Pod]:
 
 def adopt(store: JobStore, namespace: str, context: str) -> None:
     """Make a folder for each submitted job of a namespace that has none here."""
-    context = context or kubectl.current_context()
+    context = kubectl.pinned(context, namespace)[0] or ""
     for name, items in objects(BatchJob(id="", namespace=namespace, context=context)).items():
         own = _job(items, name)
         job_id = "" if own is None else own["metadata"].get("annotations", {}).get("distrun/job")

@@ -23,6 +23,9 @@ _SECONDS = 30.0
 READ_SECONDS = 10.0
 """The limit for one that changes nothing: no webhook is asked."""
 _LONGEST = 400
+_LOG_LINE = re.compile(r"[IWEF]\d{4} \d\d:")
+"""Of kubectl's own log."""
+_CURRENT = "jsonpath={.current-context} {.contexts[0].context.namespace}"
 
 
 def prefix(settings: KubernetesSpec | None) -> list[str]:
@@ -43,11 +46,16 @@ def words(context: str | None, namespace: str | None) -> list[str]:
     return command + ([f"--namespace={namespace}"] if namespace else [])
 
 
-def current_context() -> str:
-    """Return the name of the context that kubectl uses by default; '': it has none."""
+def pinned(context: str | None, namespace: str | None) -> tuple[str | None, str | None]:
+    """Return the context and the namespace that hold now: `kubectl config` may change them.
+
+    None: kubectl has none, as in a pod, or is not here.
+    """
     with contextlib.suppress(CauseError):
-        return run([*words("", ""), "config", "current-context"]).strip()
-    return ""
+        command = [*words(context, namespace), "config", "view", "--minify", "-o", _CURRENT]
+        current, _, own = run(command).rpartition("\n")[2].rpartition(" ")
+        return current, namespace or own or "default"
+    return context, namespace
 
 
 def run(command: Sequence[str], given: str = "", seconds: float = _SECONDS, **options: Any) -> str:
@@ -105,6 +113,7 @@ def failure(status: int, errors: str, code: Code = Code.KUBECTL_FAILED) -> Cause
 def last_words(errors: str) -> str:
     """Return the line of kubectl's standard error that says most."""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    lines = [line for line in lines if not _LOG_LINE.match(line)] or lines
     faults = [line for line in lines if line.startswith("* ")]  # of what the line before names
     if faults and lines[-1] == faults[-1]:
         return " ".join(lines[-len(faults) - 1 :])[:_LONGEST]

@@ -96,10 +96,11 @@ def _begun(spec: Spec, job_id: str, say: Callable[[str], None]) -> Iterator[Batc
     """Create the Job, and yield once its pod runs. However that ends early, the Job is deleted."""
     settings = spec.kubernetes
     assert settings is not None  # noqa: S101 - only such jobs come here
-    context = settings.context or kubectl.current_context()  # which may change later
+    context, namespace = kubectl.pinned(settings.context, settings.namespace)
     has_claim = settings.volume_claim is not None
-    wanted = BatchJob(id=manifest.job_name(job_id), context=context, requeues=has_claim)
-    given = batch_job.words(replace(wanted, namespace=settings.namespace or ""))
+    name = manifest.job_name(job_id)
+    wanted = BatchJob(id=name, context=context or "", namespace=namespace or "", requeues=has_claim)
+    given = batch_job.words(wanted)
     job = json.dumps(manifest.make_supervisor(spec, job_id, wanted.id))
     # The tasks' Jobs are refused now, if they are to be refused.
     tasks = pods.as_list(manifest.make(spec, job_id))
@@ -164,13 +165,13 @@ def _fill(folder: JobFolder, spec: Spec, batch: BatchJob, files: Manifest | None
         start_new_session=True,
     ) as process:
         assert process.stdin is not None and process.stderr is not None  # noqa: S101, PT018
-        with contextlib.suppress(BrokenPipeError):
-            with (
-                gzip.GzipFile(fileobj=process.stdin, mode="wb", compresslevel=1) as packed,
-                tarfile.open(fileobj=packed, mode="w|") as archive,
-            ):
-                _write(archive, folder, _in_pod(spec, f"{base}/files", batch.namespace), files)
-            process.stdin.close()
+        with (
+            contextlib.suppress(BrokenPipeError),
+            process.stdin,
+            gzip.GzipFile(fileobj=process.stdin, mode="wb", compresslevel=1) as packed,
+            tarfile.open(fileobj=packed, mode="w|") as archive,
+        ):
+            _write(archive, folder, _in_pod(spec, f"{base}/files", batch.namespace), files)
         said = process.stderr.read().decode("utf-8", "replace")
     if process.returncode:
         lines = [each for each in said.splitlines() if "command terminated" not in each]
@@ -181,6 +182,8 @@ def _fill(folder: JobFolder, spec: Spec, batch: BatchJob, files: Manifest | None
 def _hint(words: str) -> str | None:
     if "service account" in words:
         return "its rights are in docs/kubernetes.md; its name is kubernetes.service_account"
+    if "to the volume" in words:
+        return "set `fsGroup` in kubernetes.pod.spec.securityContext, or the owner of the volume"
     if "not answered" in words:
         return (
             "docs/kubernetes.md has the network policies that it needs; or it has too little memory"

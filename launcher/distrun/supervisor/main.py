@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -16,10 +15,12 @@ from distrun.agent import protocol
 from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Channel
-from distrun.codec import from_json
+from distrun.codec import encode, from_json
 from distrun.errors import DistrunError, HostError, InternalError, UsageError
+from distrun.frozen import replace
 from distrun.job import folder as job_folder
 from distrun.job import leftovers, resumption
+from distrun.job.scheduler import SUBMITTED
 from distrun.lifecycle import JobState
 from distrun.spec.model import Spec
 from distrun.supervisor import forked_process, guard
@@ -88,7 +89,7 @@ def _take_job(job_id: str) -> None:
 
 
 def _open(launch: Client, order: protocol.OpenJob) -> Supervisor:
-    spec = from_json(Spec, order.spec)
+    spec = _with_context(from_json(Spec, order.spec))
     folder = job_folder.JobFolder(Path(order.folder))
     manifest = None
     if order.files is not None:
@@ -110,7 +111,7 @@ def _open(launch: Client, order: protocol.OpenJob) -> Supervisor:
         os.dup2(log, 2)
         os.close(log)
         supervisor = Supervisor(folder, spec, launch, order, manifest, former)
-        _write_spec(folder, order, is_resumed=former is not None)
+        _write_spec(folder, spec, is_resumed=former is not None)
     except OSError as error:
         if created is not None:
             with contextlib.suppress(OSError):
@@ -124,10 +125,21 @@ def _open(launch: Client, order: protocol.OpenJob) -> Supervisor:
     return supervisor
 
 
-def _write_spec(folder: job_folder.JobFolder, order: protocol.OpenJob, *, is_resumed: bool) -> None:
+def _with_context(spec: Spec) -> Spec:
+    """Return a spec whose pods stay where they are, whatever context kubectl is given later."""
+    settings = spec.kubernetes
+    if settings is None or SUBMITTED in os.environ or not any(host.pod for host in spec.hosts):
+        return spec
+    from distrun.kubernetes import kubectl
+
+    context, namespace = kubectl.pinned(settings.context, settings.namespace)
+    return replace(spec, kubernetes=replace(settings, context=context, namespace=namespace))
+
+
+def _write_spec(folder: job_folder.JobFolder, spec: Spec, *, is_resumed: bool) -> None:
     """Write the spec for a later resume. Raises OSError if a resumed job's cannot be replaced."""
     try:
-        job_folder.replace_file(folder.resolved_spec_file, json.dumps(order.spec))
+        job_folder.replace_file(folder.resolved_spec_file, encode(spec))
     except OSError:
         if is_resumed:
             raise  # a new job runs without; its record will say so if the disk is full
