@@ -60,7 +60,8 @@ class Keeper:
 
     Args:
         settings: `kubectl`: its first words, `jobs`: the manifests, `start`: seconds until all pods
-            must run, or None, `adopts`: whether the Jobs of an earlier process are to be kept.
+            must run, or None, `lease`: how long tasks may run on a host that is cut off, `adopts`:
+            whether the Jobs of an earlier process are to be kept.
     """
 
     def __init__(self, control: socket.socket, settings: dict[str, Any]) -> None:
@@ -72,6 +73,7 @@ class Keeper:
         self._jobs = {pods.name_of(each): pods.shape_of(each) for each in jobs}
         """The shape of each Job's pods, by its name."""
         self._start: float | None = settings["start"]
+        self._lease: float = settings["lease"]
         self._is_created: bool = settings["adopts"]
         self._loop = Loop()
         self._loop.watch_signals((signal.SIGTERM, signal.SIGCHLD), self._on_signals)
@@ -86,6 +88,8 @@ class Keeper:
         self._pods: dict[str, pods.Pod] = {}
         self._of_host: dict[str, str] = {}
         """The name of each host's pod."""
+        self._forgotten: dict[str, float] = {}
+        """Pods that were deleted by force, and until when their nodes may run them."""
         self._used: set[str] = set()
         """Pods that were one of the hosts."""
         self._watch: _Watch | None = None
@@ -175,8 +179,9 @@ class Keeper:
         """Answer a request, if that can be done now."""
         if request.pod:
             pod = self._pods.get(request.pod)
-            if pod is None and self._watch is None:
-                return False  # what there is will be known soon
+            until = self._forgotten.get(request.pod, 0.0)
+            if pod is None and (self._watch is None or time.monotonic() < until):
+                return False  # what there is will be known soon, or its lease runs out
             cause = pods.end(pod, request.pod)
             if pod is not None and pods.is_running(pod):
                 self._run(request, pod)
@@ -278,6 +283,8 @@ class Keeper:
         for kind, pod in watch.read():
             if kind == "DELETED":
                 self._pods.pop(pods.name_of(pod), None)
+                if pods.is_running(pod):
+                    self._forgotten[pods.name_of(pod)] = time.monotonic() + self._lease
             elif kind in ("ADDED", "MODIFIED"):
                 self._pods[pods.name_of(pod)] = pod
         if watch.ended:

@@ -89,6 +89,7 @@ class _Keeper:
             "kubectl": kubectl.prefix(self._spec.kubernetes),
             "jobs": manifest.make(self._spec, self._job_id),
             "start": self._spec.timeouts.start,
+            "lease": self._spec.timeouts.link or 0.0,
             "adopts": self._process is not None or manifest.waits_in_queue(self._spec),
         }
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
