@@ -109,7 +109,7 @@ def supervise(seconds, base, kept, *command):
 
 def run(base, command):
     # type: (str, tuple[str, ...]) -> bool
-    """Run a supervisor to its end. Returns whether it was asked to end by SIGTERM."""
+    """Run a supervisor to its end, which SIGUSR1 asks for. Returns whether SIGTERM did."""
     path = base + "/bin:" + os.environ.get("PATH", os.defpath)  # kubectl came with it
     with open(base + "/home/jobs/" + command[-1] + "/batch.log", "ab") as log:
         process = subprocess.Popen(
@@ -118,16 +118,13 @@ def run(base, command):
             env=dict(os.environ, PATH=path),
             preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS),  # noqa: PLW1509 - there are no threads
         )
-    with open(base + "/pid", "w") as file:
-        file.write(str(process.pid))
     is_asked = False
     # Without the object that is `process`, subprocess might reap the child, and nobody know of it.
     while process.pid not in reap():
         received = signal.sigtimedwait(SIGNALS, INTERVAL)
-        if received and received.si_signo == signal.SIGTERM:
-            is_asked = True
+        if received and received.si_signo != signal.SIGCHLD:
+            is_asked = is_asked or received.si_signo == signal.SIGTERM
             os.kill(process.pid, signal.SIGTERM)
-    os.unlink(base + "/pid")
     return is_asked
 
 
