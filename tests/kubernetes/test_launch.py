@@ -1,7 +1,5 @@
 """A job whose hosts are pods, from its launch to the removal of everything."""
 
-import json
-
 from harness import tfjobs
 from harness.command import Distrun
 from harness.kubernetes import Cluster
@@ -23,11 +21,7 @@ def test_what_keeps_pods_from_running(pods: Cluster, distrun: Distrun, pod_spec:
     missing = distrun("launch", pod_spec("true", kubernetes={"image": "local/none:1"}))
     assert missing.returncode == 69
     assert "the image local/none:1 cannot be used: ErrImageNeverPull" in missing.stderr
-    quota = json.dumps(
-        {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"},
-         "spec": {"hard": {"pods": "0"}}}
-    )  # fmt: skip
-    pods.kubectl("create", "-f", "-", given=quota)
+    pods.kubectl("create", "quota", "few", "--hard=pods=0")
     # The kubelet removes a pod that never ran after a minute.
     wait_until(lambda: "0/0" in pods.kubectl("get", "quota", "few"), 150, "the quota counts")
     refused = distrun("launch", pod_spec("true", timeouts={"start": "20s"}))

@@ -1,7 +1,6 @@
 """The Role of docs/kubernetes.md is enough, a right that lacks is named, and so is a lost login."""
 
 import base64
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,9 +38,8 @@ def account(pods: Cluster, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str
             each["metadata"]["name"] = name
         binding["subjects"][0] |= {"name": name, "namespace": "default"}
         binding["roleRef"]["name"] = name
-        items = json.dumps({"apiVersion": "v1", "kind": "List",
-                            "items": [role, service_account, binding]})  # fmt: skip
-        pods.kubectl("apply", "-f", "-", given=items)
+        given = yaml.safe_dump_all([role, service_account, binding])
+        pods.kubectl("apply", "-f", "-", given=given)
         of_account = ("get", "serviceaccount", name, "-o", "jsonpath={.secrets[0].name}")
         secret = wait_until(lambda: pods.kubectl(*of_account), what="it has a secret")
         token = pods.kubectl("get", "secret", secret, "-o", "jsonpath={.data.token}")
@@ -108,5 +106,5 @@ def test_the_network_policies_of_the_page_are_valid(pods: Cluster) -> None:
     """endPort is newer than this Kubernetes, and has no plugin here that heeds policies."""
     policies = objects_of(PAGE.read_text(), "Network policies")
     options = ("--dry-run=server", "--validate=false", "-f", "-")
-    given = json.dumps({"apiVersion": "v1", "kind": "List", "items": policies})
+    given = yaml.safe_dump_all(policies)
     assert pods.kubectl("apply", *options, given=given).count("created") == 3

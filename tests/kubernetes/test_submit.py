@@ -104,10 +104,10 @@ spec: {{accessModes: [ReadWriteMany], storageClassName: "", volumeName: {name},
 """
 
 
-def _delete_supervisor(pods: Cluster) -> None:
+def _delete_supervisor(pods: Cluster, *options: str) -> None:
     found = [each["metadata"]["name"] for each in pods.objects("pods")]
     own = next(each for each in found if "-pods-" not in each)
-    pods.kubectl("delete", "pod", own, "--force", "--grace-period=0", "--wait=false")
+    pods.kubectl("delete", "pod", own, "--wait=false", *options)
 
 
 def _wait_for_tasks(distrun: Distrun, job: str) -> None:
@@ -136,7 +136,7 @@ def test_a_supervisor_whose_pod_is_lost(pods: Cluster, pod_spec: PodSpec, distru
 
     job = _submit(distrun, pod_spec(COUNTS.format(steps=900)))
     _wait_for_tasks(distrun, job)
-    _delete_supervisor(pods)
+    _delete_supervisor(pods, "--force", "--grace-period=0")
     waited = distrun("wait", job, timeout=240)
     assert waited.returncode == 69
     assert "pod of its supervisor was deleted" in waited.stderr

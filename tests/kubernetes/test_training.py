@@ -37,12 +37,11 @@ def test_a_pod_that_is_deleted_in_mid_epoch_does_not_change_the_accuracy(
     shutil.copy(ROOT / "jobs/examples/keras_fit.py", distrun.cwd / "train.py")
     shared = tmp_path_factory.mktemp("shared")  # not among the program's files
     volume = {"name": "shared", "hostPath": {"path": str(shared)}}
-    mount = {"name": "shared", "mountPath": "/shared"}
+    own = [{"volumeMounts": [{"name": "shared", "mountPath": "/shared"}]}]
     others = {"matchLabels": {"app.kubernetes.io/managed-by": "distrun"}}
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": others}
     spread = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    container = {"volumeMounts": [mount]}
-    pod = {"spec": {"containers": [container], "volumes": [volume], "affinity": spread}}
+    pod = {"spec": {"containers": own, "volumes": [volume], "affinity": spread}}
     run, follow, kill = commands()
     options = ("--set", f"kubernetes.pod={json.dumps(pod)}", "--set", "restart.max=1")
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -72,8 +71,7 @@ def test_a_pod_that_is_deleted_in_mid_epoch_does_not_change_the_accuracy(
     assert EPOCH.findall(printed) == undisturbed
 
     killed = distrun.start(run[0], "--name", "c", *run[1:], "--synthetic", **pipes)
-    runs = lambda: distrun("status", "c").stdout.count("  running") > 1  # noqa: E731
-    wait_until(runs, 120, "the job runs")
+    wait_until(lambda: distrun("status", "c").stdout.count("  running") > 1, 120, "the job runs")
     distrun.checked(*kill)
     killed.communicate(timeout=60)
     assert killed.returncode == 137

@@ -3,7 +3,9 @@
 import gc
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -23,7 +25,7 @@ from distrun.job.folder import BatchJob, JobFolder, JobStore
 from distrun.job.job import read_job
 from distrun.job.scheduler import SchedulerError
 from distrun.job.stop_order import StopOrder
-from distrun.kubernetes import batch_job, in_pod, keeper, kubectl, manifest, pods, submission
+from distrun.kubernetes import batch_job, guard, in_pod, keeper, kubectl, manifest, pods, submission
 from distrun.plan.placement import place
 from distrun.plan.replacement import place_again, room_of_hosts
 from distrun.spec.loader import load, load_mapping
@@ -70,7 +72,8 @@ def test_a_supervisor_needs_what_its_pods_need_but_their_resources(spec: Spec) -
     pod = job["spec"]["template"]["spec"]
     assert [each["name"] for each in pod["containers"]] == ["distrun"]
     container = pod["containers"][0]
-    assert not {"resources", "initContainers"} & {*container, *pod}
+    assert "initContainers" not in pod
+    assert container["resources"]["limits"] == {"cpu": "1", "memory": "576Mi"}
     assert pod["nodeSelector"] == {"pool": "gpu"}
     assert pod["volumes"][0] == {"name": "distrun", "emptyDir": {}}
     assert {"name": "A", "value": "b"} in container["env"]
@@ -179,6 +182,7 @@ def test_an_answer_that_is_no_list_of_objects_is_told(answer: Path, printed: byt
 
 def test_all_that_is_invalid_in_a_manifest_is_told() -> None:
     said = 'Warning: w\nThe Job "j" is invalid: \n* spec.a: Required\n* spec.b: Invalid\n'
+    said += 'E1129 01:40:42.811324 3111 v2.go:104] "Unhandled Error" err="write tcp"\n'
     cause = kubectl.failure(1, said)
     assert cause.text == 'The Job "j" is invalid: * spec.a: Required * spec.b: Invalid'
     assert "`kubernetes.pod`" in str(cause_advice(cause))
@@ -200,13 +204,21 @@ esac
 """
 
 
+def test_a_job_stays_in_the_context_and_namespace_of_its_start(answer: Path) -> None:
+    answer.write_text("Using c.\narn:aws/my c team")
+    assert kubectl.pinned(None, None) == ("arn:aws/my c", "team")
+    assert kubectl.pinned("c", "other") == ("arn:aws/my c", "other")
+    answer.unlink()  # in a pod
+    assert kubectl.pinned(None, "n") == (None, "n")
+
+
 def test_an_interrupted_submit(spec: Spec, answer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The API server may create it after Ctrl-C: what removes it waits for that."""
     folder, communicate = answer.parent, subprocess.Popen.communicate
     (folder / "bin/kubectl").write_text(SLOW.format(folder=folder))
 
     def interrupted(process: Any, *given: Any, **options: Any) -> Any:
-        if "-o" not in process.args:
+        if not {"create", "-o"} <= {*process.args}:
             return communicate(process, *given, **options)
         wait_until((folder / "begun").exists)
         (folder / "go").touch()
@@ -315,14 +327,6 @@ def test_only_what_is_known_to_have_ended_counts_as_ended() -> None:
     assert batch_job._entry(NAME, [{"kind": "Pod", **pod}]).is_active
 
 
-def _answer(answer: Path, status: Json, exec_says: str) -> None:
-    """Let kubectl say that the supervisor's pod is so, and do this when it is asked for a relay."""
-    answer.write_text(json.dumps({"items": _supervisor(status)}))
-    is_relay = f'case "$*" in *connected*) {exec_says}; exit;; esac'
-    program = Path(str(shutil.which("kubectl")))
-    program.write_text(f"#!/bin/sh\n{is_relay}\nexec cat '{answer}'\n")
-
-
 @pytest.mark.parametrize(
     ("status", "exec_says", "said"),
     [
@@ -336,7 +340,10 @@ def _answer(answer: Path, status: Json, exec_says: str) -> None:
 def test_a_job_whose_supervisor_cannot_be_asked_is_not_said_to_have_ended(
     folder: JobFolder, answer: Path, status: Json, exec_says: str, said: str
 ) -> None:
-    _answer(answer, status, exec_says)
+    """`exec_says`: what kubectl does when it is asked for a relay to that pod."""
+    answer.write_text(json.dumps({"items": _supervisor(status)}))
+    is_relay = f'case "$*" in *connected*) {exec_says}; exit;; esac'
+    (answer.parent / "bin/kubectl").write_text(f"#!/bin/sh\n{is_relay}\nexec cat '{answer}'\n")
     with pytest.raises(HostError, match=said):
         control.take_stacks(folder, None, [])
     with pytest.raises(HostError, match=said):  # by a key of `watch`, or a button of the live page
@@ -380,6 +387,29 @@ def test_results_left_out_are_not_told(folder: JobFolder, spec: Spec, tmp_path: 
     assert [path for _, path, _ in found.left_out] == ["taken"]
 
 
+def test_why_a_pod_takes_no_files_is_told(folder: JobFolder, spec: Spec, answer: Path) -> None:
+    """It ends before it has read them."""
+    said = "its user cannot write to the volume: [Errno 13]"
+    (answer.parent / "bin/kubectl").write_text(f"#!/bin/sh\necho '{said}' >&2; exit 1\n")
+    with pytest.raises(SchedulerError, match=re.escape(said)) as raised:
+        submission._fill(folder, spec, BatchJob(id=NAME, namespace="n"), None)
+    assert "fsGroup" in str(raised.value.hint)
+
+
+@pytest.mark.parametrize(("asked", "status"), [(signal.SIGUSR1, 0), (signal.SIGTERM, 143)])
+def test_a_supervisor_is_asked_to_stop(asked: int, status: int, tmp_path: Path) -> None:
+    """By `kill` or by Kubernetes, which has then another pod continue it, on the same volume."""
+    (tmp_path / "home/jobs/x").mkdir(parents=True)
+    (tmp_path / "ready").write_text("uid")
+    script = f"cd '{tmp_path}'; trap 'kill $!; exit' TERM; sleep 60 & echo >begun; wait"
+    command = [sys.executable, guard.__file__, "9", str(tmp_path), "0", "sh", "-c", script, "x"]
+    with subprocess.Popen(command, env={**os.environ, "DISTRUN_JOB_UID": "uid"}) as process:
+        wait_until((tmp_path / "begun").exists)
+        process.send_signal(asked)
+    assert process.returncode == status
+    assert (tmp_path / "ended").exists() == (status == 0)
+
+
 # Pods ---------------------------------------------------------------------------------------------
 
 
@@ -401,7 +431,7 @@ ALIVE: Json = {"running": {}}
 
 def _keeper(job: Json, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> keeper.Keeper:
     monkeypatch.setattr(keeper, "Loop", mock.Mock())
-    given = {"kubectl": [], "jobs": [job], "start": None, **settings}
+    given = {"kubectl": [], "jobs": [job], "start": None, "lease": 9, **settings}
     return keeper.Keeper(mock.Mock(), given)
 
 
@@ -519,6 +549,10 @@ def test_a_watch_that_hangs_is_replaced(answer: Path, monkeypatch: pytest.Monkey
     assert kept._pods.keys() == {"p", "q"}
     wait_until(lambda: ("ADDED", {}) in not_none(kept._watch).read())
     not_none(kept._watch).close()
+    # Deleted by force, its node may still run it: nothing is to be started instead.
+    kept._watch = mock.Mock(ended=False, **{"read.return_value": [("DELETED", listed[0])]})
+    kept._read_watch()
+    assert not kept._answer(keeper._Request("h1", "", "p", -1))
 
 
 REFUSED = 'error when creating "STDIN": jobs.batch "j" is forbidden: '
@@ -555,6 +589,7 @@ def test_a_pod_that_is_lost_before_the_start_is_not_said_to_be_replaced() -> Non
 OTHERS: Json = {
     "volumes": [{"name": "distrun-shm", "hostPath": {"path": "/dev/shm"}}],
     "containers": [{"env": [{"name": "XDG_STATE_HOME", "valueFrom": {"fieldRef": {}}}]}],
+    "tolerations": [{"key": "node.kubernetes.io/unreachable", "tolerationSeconds": 300}],
 }
 OWN_PODS: Json = {
     "name": "job", "strategy": "parameter_server",
@@ -589,6 +624,7 @@ def test_a_role_may_have_pods_of_its_own() -> None:
     own = jobs[1]["spec"]["template"]["spec"]
     assert OTHERS["volumes"][0] in own["volumes"]
     assert own["containers"][0]["env"] == OTHERS["containers"][0]["env"]
+    assert [each["tolerationSeconds"] for each in own["tolerations"]] == [300, 10]
     names = [each.name for each in placed]
     rooms = {**room_of_hosts(spec), "pod4": 9}
     again = not_none(place_again(spec, placed, names, rooms))
@@ -601,6 +637,7 @@ def test_a_role_may_have_pods_of_its_own() -> None:
         ({"metadata": 1}, "metadata must be a mapping"),
         ({"spec": []}, "spec must be a mapping, not a list"),
         ({"spec": {"volumes": {"a": 1}}}, "spec.volumes must be a list, not a mapping"),
+        ({"spec": {"initContainers": {}}}, "spec.initContainers must be a list"),
         ({"spec": {"containers": ["c"]}}, r"spec.containers\[0\] must be a mapping"),
         ({"spec": {"terminationGracePeriodSeconds": "5"}}, "must be a whole number"),
         ({"spec": {"containers": [{"args": ["a"]}]}}, "distrun has its own args"),

@@ -22,7 +22,8 @@ _IDLE_SECONDS = 60
 _KEPT_SECONDS = 30
 """How long Kubernetes keeps a Job that has ended and that nobody has deleted."""
 _UNREACHABLE_SECONDS = 10
-"""How long a pod stays on a node that is cut off before it is replaced."""
+"""How long a pod stays on a node that is cut off before it is replaced, unless it says that."""
+_CUT_OFF = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _END_SECONDS = 10
 """How long a pod may take to end once its tasks have had their grace."""
 _MOST_REPLACEMENTS = 1000
@@ -33,6 +34,8 @@ FOLDER = "/distrun"
 KEPT_RECORD_SECONDS = 24 * 3600
 """How long the pod of a supervisor waits until its record is read."""
 _UPLOAD_SECONDS = 30
+_SUPERVISOR_MIB, _LINK_MIB = 512, 32
+"""What a supervisor needs, and for each host: it has a kubectl there."""
 _GPU = "nvidia.com/gpu"
 _BY_KEY = {"volumeMounts": "mountPath", "ports": "containerPort"}
 """The key by which an item of a list in an overlay replaces one; in other lists it is `name`."""
@@ -68,10 +71,7 @@ def _job(spec: Spec, job_id: str, name: str, shape: str) -> dict[str, Any]:
         owner = {"ownerReferences": [{**reference, "uid": os.environ["DISTRUN_JOB_UID"]}]}
     queue = {} if settings.queue is None else {"kueue.x-k8s.io/queue-name": settings.queue}
     own = [role.pod for role in spec.roles if role.role.value == shape]
-    template = _pod(spec, settings, labels)
-    for overlay in (settings.pod, *own):
-        template = _merge(template, json.loads(overlay))
-    template["metadata"]["labels"].update(labels)  # pods are found by them
+    template = _pod(spec, settings, labels, *own)
     job = _manifest(name, {**labels, **queue}, job_id, template, _MOST_REPLACEMENTS)
     job["metadata"].update(owner)
     job["spec"].update(parallelism=count, completions=count)
@@ -119,10 +119,13 @@ def make_supervisor(spec: Spec, job_id: str, name: str) -> dict[str, Any]:
     settings = spec.kubernetes
     assert settings is not None  # noqa: S101 - only such specs have pods
     labels, base = _labels(name), base_of(job_id)
-    pod = _merge(_pod(spec, settings, labels), json.loads(settings.pod))
+    pod = _pod(spec, settings, labels)
     inner = pod["spec"]
     container = next(each for each in inner["containers"] if each["name"] == CONTAINER)
-    container.pop("resources", None)
+    # Small, but not none: a namespace's quota may demand limits, and a pod without goes first.
+    memory = f"{_SUPERVISOR_MIB + _LINK_MIB * len(spec.hosts)}Mi"
+    requests = {"cpu": "250m", "memory": memory}
+    container["resources"] = {"limits": {"cpu": "1", "memory": memory}, "requests": requests}
     inner.pop("initContainers", None)
     inner["containers"] = [container]
     inner["automountServiceAccountToken"] = True
@@ -153,7 +156,10 @@ def make_supervisor(spec: Spec, job_id: str, name: str) -> dict[str, Any]:
     return _manifest(name, labels, job_id, pod, replacements)
 
 
-def _pod(spec: Spec, settings: KubernetesSpec, labels: dict[str, str]) -> dict[str, Any]:
+def _pod(
+    spec: Spec, settings: KubernetesSpec, labels: dict[str, str], *overlays: str
+) -> dict[str, Any]:
+    """Return the template of pods, with the job's overlay and further ones."""
     lease, grace = spec.timeouts.link or 0.0, spec.timeouts.grace
     code = held_package.read(str(Path(__file__).with_name("guard.py"))).decode()
     container: dict[str, Any] = {
@@ -177,15 +183,6 @@ def _pod(spec: Spec, settings: KubernetesSpec, labels: dict[str, str]) -> dict[s
         "terminationGracePeriodSeconds": math.ceil(grace) + _END_SECONDS,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "tolerations": [
-            {
-                "key": f"node.kubernetes.io/{why}",
-                "operator": "Exists",
-                "effect": "NoExecute",
-                "tolerationSeconds": _UNREACHABLE_SECONDS,
-            }
-            for why in ("not-ready", "unreachable")
-        ],
         "containers": [container],
         # The runtime's own has 64 MB, too few for TensorFlow's and NCCL's shared memory.
         "volumes": [
@@ -195,7 +192,21 @@ def _pod(spec: Spec, settings: KubernetesSpec, labels: dict[str, str]) -> dict[s
     }
     if settings.priority_class is not None:
         pod["priorityClassName"] = settings.priority_class
-    return {"metadata": {"labels": labels}, "spec": pod}
+    template: dict[str, Any] = {"metadata": {}, "spec": pod}
+    for overlay in (settings.pod, *overlays):
+        template = _merge(template, json.loads(overlay))
+    template["metadata"].setdefault("labels", {}).update(labels)  # pods are found by them
+    pod = template["spec"]
+    tolerations = pod.get("tolerations", [])
+    toleration = {"operator": "Exists", "effect": "NoExecute"}
+    pod["tolerations"] = tolerations + [
+        {"key": key, **toleration, "tolerationSeconds": _UNREACHABLE_SECONDS}
+        for key in _CUT_OFF
+        if all(each.get("key") != key for each in tolerations)
+    ]
+    for each in (*pod["containers"], *pod.get("initContainers", ())):
+        each.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+    return template
 
 
 def _merge(base: Any, overlay: Any, key: str = "") -> Any:

@@ -19,7 +19,7 @@ _IMAGE = ("ErrImageNeverPull", "InvalidImageName", "ImagePullBackOff", "ErrImage
 _MAY_PASS = ("ContainerCreating", "PodInitializing", "ErrImagePull")
 """Reasons for which a container waits that say nothing yet: the first pull may just have failed."""
 _PREEMPTED = ("Evicted", "Preempting", "NodeShutdown", "Terminated", "Shutdown", "NodeLost")
-_LONGEST = 400
+_LONGEST, _LONGEST_END = 400, 300
 _SLOW_SECONDS = 10.0
 """How long after its grace a kubelet may need to say that a pod has ended."""
 
@@ -82,7 +82,7 @@ def obstacle(pod: Pod) -> tuple[Cause, bool]:
             return _cause(Code.POD_NOT_STARTED, name, words), True
         ended = each.get("state", {}).get("terminated", {})
         if each.get("name") != CONTAINER and ended.get("exitCode"):
-            said = ended.get("message") or ended.get("reason")
+            said = str(ended.get("message") or ended.get("reason"))[-_LONGEST_END:]
             words = f"its container {each.get('name')} exited with {ended['exitCode']}: {said}"
             return _cause(Code.POD_NOT_STARTED, name, words), False
     ended = _terminated(pod)

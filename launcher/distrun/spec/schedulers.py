@@ -152,6 +152,7 @@ _FORM: dict[str, Any] = {
     "metadata": {"labels": {}},
     "spec": {
         "containers": [{"env": [{}], "volumeMounts": [{}], "resources": {}}],
+        "initContainers": [{}],
         "volumes": [{}],
         "tolerations": [{}],
         "terminationGracePeriodSeconds": 0,
