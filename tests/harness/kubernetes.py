@@ -19,7 +19,7 @@ import yaml
 
 from harness import network as networks
 from harness.processes import captured
-from harness.requirements import missing, reason
+from harness.requirements import reason
 from harness.waiting import wait_until
 
 HOME = Path(os.environ.get("DISTRUN_TESTS_CACHE", "/var/cache/distrun-tests")) / "kubernetes-1.20.2"
@@ -87,7 +87,7 @@ _READ_ONLY = ("/usr", "/lib", "/lib64", "/bin")
 
 def why_not() -> str | None:
     """Why such a cluster cannot be made here; None where it can."""
-    lacking = missing(("kubectl",)) or networks.why_not()
+    lacking = networks.why_not()
     if lacking is None and not HOME.is_dir():
         return reason(f"no Kubernetes has been built in {HOME}", _BUILD)
     return lacking
@@ -99,6 +99,7 @@ class Cluster:
     def __init__(self, processes: set[int]) -> None:
         self.network = networks.Network(processes)
         self._processes = processes
+        os.environ["PATH"] += f"{os.pathsep}{HOME}/bin"  # has kubectl
         self.folder = self.network.folder / "kubernetes"
         self.nodes = self.network.hosts(NODES)
         for name in ("keys", "etcd", "log"):
@@ -131,31 +132,23 @@ class Cluster:
 
     def _write_keys(self) -> None:
         private, public = self.folder / "keys/sa.key", self.folder / "keys/sa.pub"
-        for command in (
-            ("genrsa", "-out", private, "2048"),
-            ("rsa", "-in", private, "-pubout", "-out", public),
-        ):
-            subprocess.run(("openssl", *command), check=True, capture_output=True)
-        rows = (
-            f"{node.name}-token,system:node:{node.name},{node.name},system:nodes\n"
-            for node in self.nodes
-        )
+        for words in (f"genrsa -out {private} 2048", f"rsa -in {private} -pubout -out {public}"):
+            subprocess.run(("openssl", *words.split()), check=True, capture_output=True)
+        names = [each.name for each in self.nodes]
+        rows = (f"{each}-token,system:node:{each},{each},system:nodes\n" for each in names)
         (self.folder / "keys/tokens.csv").write_text(_USERS + "".join(rows))
-        for name in ("admin", "kcm", "sched", *(node.name for node in self.nodes)):
+        for name in ("admin", "kcm", "sched", *names):
             self.write_kubeconfig(name, f"{name}-token")
 
     def write_kubeconfig(self, name: str, token: str) -> Path:
         server = f"https://{self.network.gateway}:6443"
         at = {"server": server, "certificate-authority": str(self.folder / "keys/apiserver.crt")}
-        context = {"cluster": "c", "user": "u", "namespace": "default"}
         document = {
-            "apiVersion": "v1",
-            "kind": "Config",
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
             "clusters": [{"name": "c", "cluster": at}],
             "users": [{"name": "u", "user": {"token": token}}],
-            "contexts": [{"name": "c", "context": context}],
-            "current-context": "c",
-        }
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        }  # fmt: skip
         path = self.folder / f"{name}.kubeconfig"
         path.write_text(yaml.safe_dump(document))
         return path
@@ -212,10 +205,6 @@ class Cluster:
             "the API server is ready",
         )
 
-    def kill_api_server(self) -> None:
-        self._control["apiserver"].kill()
-        self._control["apiserver"].wait()
-
     # Nodes ---------------------------------------------------------------------------------
 
     def _start_node(self, number: int, node: networks.Host) -> None:
@@ -234,12 +223,11 @@ class Cluster:
         (folder / "resolv.conf").write_text("nameserver 127.0.0.1\n")
         kubelet = {
             "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
-            "address": node.address, "healthzPort": 0,
+            "address": node.address, "healthzPort": 0, "resolvConf": f"{folder}/resolv.conf",
             "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
-            "authorization": {"mode": "AlwaysAllow"}, "cgroupDriver": "cgroupfs", "cgroupRoot": "/",
-            "cgroupsPerQOS": False, "enforceNodeAllocatable": [], "makeIPTablesUtilChains": False,
-            "failSwapOn": False, "resolvConf": f"{folder}/resolv.conf",
-            "imageGCHighThresholdPercent": 100,
+            "authorization": {"mode": "AlwaysAllow"}, "makeIPTablesUtilChains": False,
+            "cgroupDriver": "cgroupfs", "cgroupRoot": "/", "cgroupsPerQOS": False,
+            "enforceNodeAllocatable": [], "failSwapOn": False, "imageGCHighThresholdPercent": 100,
             "evictionHard": {"memory.available": "1Mi", "nodefs.available": "0%",
                              "imagefs.available": "0%", "nodefs.inodesFree": "0%"},
             "nodeStatusUpdateFrequency": "1s",
@@ -261,8 +249,7 @@ class Cluster:
             "--container-runtime remote --container-runtime-endpoint "
             f"unix://{folder}/containerd.sock --kernel-memcg-notification=false"
         )
-        own = [*(HOME / "images").iterdir(), self.folder / "tensorflow.tar"]
-        images = " ".join(map(str, own))
+        images = f"{HOME}/images/* {self.folder}/tensorflow.tar"
         script = _BOOT.format(
             path=path, ctr=ctr, home=HOME, folder=folder, images=images, kubelet=kubelet_command
         )
@@ -275,8 +262,9 @@ class Cluster:
 
         wait_until(are_ready, _DEADLINE, "all nodes are ready")
         account = ("get", "serviceaccount", "default", "-o", "jsonpath={.secrets}")
-        has_account = lambda: bool(self.kubectl(*account, check=False))  # noqa: E731
-        wait_until(has_account, _DEADLINE, "there is a service account for pods")
+        wait_until(
+            lambda: self.kubectl(*account, check=False), _DEADLINE, "there is an account for pods"
+        )
 
     # What tests ask ------------------------------------------------------------------------
 
@@ -289,14 +277,19 @@ class Cluster:
     def objects(self, kind: str = "jobs,pods") -> list[dict[str, Any]]:
         """The objects of some kinds; a pod that has ended and is being removed does not count."""
         items: list[dict[str, Any]] = json.loads(self.kubectl("get", kind, "-o", "json"))["items"]
-        return [each for each in items if not _is_removed(each)]
+        return [
+            each
+            for each in items
+            if each["kind"] != "Pod"
+            or "deletionTimestamp" not in each["metadata"]
+            or "'running':" in str(each["status"].get("containerStatuses"))
+        ]
 
     def pod_of(self, number: int) -> str:
-        pods = [each for each in self.objects("pods") if each["status"].get("phase") == "Running"]
-        node = self.nodes[number].name
-        return str(
-            next(each["metadata"]["name"] for each in pods if each["spec"]["nodeName"] == node)
-        )
+        there = ("Running", self.nodes[number].name)
+        found = ((each["status"].get("phase"), each) for each in self.objects("pods"))
+        pods = (each for phase, each in found if (phase, each["spec"].get("nodeName")) == there)
+        return str(next(pods)["metadata"]["name"])
 
     def add_condition(self, pod: str, kind: str, reason: str, message: str) -> None:
         """Write a condition into a pod's status, as later versions of Kubernetes do."""
@@ -327,14 +320,6 @@ class Cluster:
         self.network.close()
 
 
-def _is_removed(item: dict[str, Any]) -> bool:
-    """Whether nothing runs in a pod any more whose object its kubelet will remove."""
-    containers = item["status"].get("containerStatuses", ())
-    states = [each["state"] for each in containers if item["kind"] == "Pod"]
-    is_deleted = "deletionTimestamp" in item["metadata"]
-    return is_deleted and item["kind"] == "Pod" and not any("running" in each for each in states)
-
-
 def _folders() -> list[str]:
     """The folders of this machine that have the programs of its Python."""
     interpreters = {str(Path(sys.executable).resolve().parents[1]), sys.prefix, sys.base_prefix}
@@ -345,7 +330,7 @@ def _folders() -> list[str]:
     ]
 
 
-def overlay(**variables: str) -> dict[str, Any]:
+def overlay() -> dict[str, Any]:
     """What makes pods of the empty image like this machine: its programs, mounted."""
     python = Path(sys.executable).resolve()
     volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {}}]
@@ -356,12 +341,6 @@ def overlay(**variables: str) -> dict[str, Any]:
         mounts.append({"name": f"m{number}", "mountPath": each, "readOnly": True})
     found = shutil.which("python3") or "/usr/bin/python3"
     path = os.pathsep.join((str(python.parent), os.path.dirname(found), "/usr/bin", "/bin"))
-    container = {
-        "imagePullPolicy": "Never",
-        "env": [
-            {"name": name, "value": value}
-            for name, value in {"PATH": path, "HOME": "/tmp", **variables}.items()
-        ],
-        "volumeMounts": mounts,
-    }
+    env = [{"name": "PATH", "value": path}, {"name": "HOME", "value": "/tmp"}]
+    container = {"imagePullPolicy": "Never", "env": env, "volumeMounts": mounts}
     return {"spec": {"containers": [container], "volumes": volumes}}
