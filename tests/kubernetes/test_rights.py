@@ -38,8 +38,7 @@ def account(pods: Cluster, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str
             each["metadata"]["name"] = name
         binding["subjects"][0] |= {"name": name, "namespace": "default"}
         binding["roleRef"]["name"] = name
-        given = yaml.safe_dump_all([role, service_account, binding])
-        pods.kubectl("apply", "-f", "-", given=given)
+        pods.kubectl("apply", "-f", "-", given=yaml.safe_dump_all([role, service_account, binding]))
         of_account = ("get", "serviceaccount", name, "-o", "jsonpath={.secrets[0].name}")
         secret = wait_until(lambda: pods.kubectl(*of_account), what="it has a secret")
         token = pods.kubectl("get", "secret", secret, "-o", "jsonpath={.data.token}")
@@ -106,5 +105,4 @@ def test_the_network_policies_of_the_page_are_valid(pods: Cluster) -> None:
     """endPort is newer than this Kubernetes, and has no plugin here that heeds policies."""
     policies = objects_of(PAGE.read_text(), "Network policies")
     options = ("--dry-run=server", "--validate=false", "-f", "-")
-    given = yaml.safe_dump_all(policies)
-    assert pods.kubectl("apply", *options, given=given).count("created") == 3
+    assert pods.kubectl("apply", *options, given=yaml.safe_dump_all(policies)).count("created") == 3
