@@ -113,7 +113,7 @@ def test_ctrl_c_asks_and_s_ends_the_job(distrun: Distrun, job: str, terminal: Op
         window.shows("begun worker:0", "begun worker:1", "2/2 tasks up")
         window.type(CTRL_C)
         window.shows(QUESTION)
-    windows[0].type("x")
+    windows[0].type("\x1a")  # Ctrl-Z, as any other key
     wait_until(lambda: "tasks up" in windows[0].read().rpartition(QUESTION)[2])
     windows[0].type(CTRL_C)
     wait_until(lambda: "tasks up" not in windows[0].read().rpartition(QUESTION)[2])

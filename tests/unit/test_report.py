@@ -90,6 +90,8 @@ def test_all_in_which_a_task_differs_is_in_its_row(folder: JobFolder) -> None:
     keep(folder, play(["mwm worker:2", *first, "worker:1 first", "worker:1 reports STEP=40"]))
     late = "slowest: 4.0 s until its first step; usual: 2.0 s"
     assert Report(folder).marks == {"worker:1": f"{late}; slowest: 40 steps; usual: 100"}
+    drawn = {task: each[-1].progress for task, each in Report(folder).samples.items()}
+    assert drawn == {"worker:0": {"STEP": 100}, "worker:1": {"STEP": 40}}, "also without samples"
 
 
 # What `status` says -------------------------------------------------------------------------

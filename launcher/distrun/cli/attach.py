@@ -105,6 +105,9 @@ class _AttachedView(ShownJob):
                 return False
             self._old_terminal = termios.tcgetattr(sys.stdin)
             tty.setcbreak(sys.stdin, termios.TCSADRAIN)
+            mode = termios.tcgetattr(sys.stdin)
+            mode[6][termios.VSUSP] = b"\0"  # the shell would set other modes meanwhile
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, mode)
         except (OSError, ValueError, AttributeError, termios.error):
             return False
         self._view.ask("s stops the job, d leaves it running, other keys continue")

@@ -45,12 +45,12 @@ class Sample(Frozen, kw_only=True):
 
     at: float
     attempt: int
-    cpu_seconds: float | None
-    memory_bytes: int | None
-    peak_memory_bytes: int | None
-    processes: int | None
-    read_bytes: int | None
-    written_bytes: int | None
+    cpu_seconds: float | None = None
+    memory_bytes: int | None = None
+    peak_memory_bytes: int | None = None
+    processes: int | None = None
+    read_bytes: int | None = None
+    written_bytes: int | None = None
     gpu_memory_bytes: int | None = None
     gpu_percent: float | None = None
     progress: dict[str, float] = field(default_factory=dict)

@@ -39,7 +39,7 @@ from distrun.words.progress import TimeLeft, number
 
 if TYPE_CHECKING:
     from distrun.agent.protocol import Progress
-    from distrun.job.history import Sample
+    from distrun.job.history import HistoryReader, Sample
     from distrun.job.queued_job import QueuedJob
     from distrun.job.timing import AttemptTiming, Span
     from distrun.job.usage import Usage
@@ -149,26 +149,29 @@ class Job:
 
     @cached_property
     def samples(self) -> dict[str, list[Sample]]:
-        return history.HistoryReader(self.folder).read(self.state.tasks)
+        return self.samples_of([*self.state.tasks], history.HistoryReader(self.folder))
 
-    @property
-    def progress_over_time(self) -> list[tuple[str, int, float, dict[str, float]]]:
-        """Task, attempt, time and numbers: of the samples, and the last ones of each attempt."""
-        reported = [
-            (task, each.attempt, each.at, each.progress)
-            for task, found in self.samples.items()
-            for each in found
-            if each.progress
-        ]
-        attempts: dict[str, int] = {}
+    def samples_of(self, tasks: Sequence[str], reader: HistoryReader) -> dict[str, list[Sample]]:
+        """Return samples, and what tasks reported last in each attempt, in the order of time."""
+        none: dict[str, list[Sample]] = {task: [] for task in tasks}
+        found, attempts = none | reader.read(tasks), dict[str, int]()
         for event in self.history:
             if isinstance(event, events.TaskStarted):
                 attempts[event.task] = event.attempt
-            elif isinstance(event, events.TaskReported):
-                attempt = attempts.get(event.task, 0)
-                reported.append((event.task, attempt, event.at, history.numbers(event.values)))
-        order = {name: number for number, name in enumerate(self.state.tasks)}
-        return sorted(reported, key=lambda each: (order.get(each[0], -1), each[2]))
+            elif isinstance(event, events.TaskReported) and event.task in found:
+                attempt, progress = attempts.get(event.task, 0), history.numbers(event.values)
+                found[event.task].append(
+                    history.Sample(at=event.at, attempt=attempt, progress=progress)
+                )
+        return {task: sorted(its, key=lambda one: one.at) for task, its in found.items() if its}
+
+    @property
+    def progress_over_time(self) -> list[tuple[str, int, float, dict[str, float]]]:
+        """Task, attempt, time and numbers of the samples that have any."""
+        samples = ((task, each) for task, its in self.samples.items() for each in its)
+        return [
+            (task, each.attempt, each.at, each.progress) for task, each in samples if each.progress
+        ]
 
     @property
     def ready_hosts(self) -> dict[str, events.HostReady]:

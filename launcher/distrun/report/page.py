@@ -97,7 +97,8 @@ class Report:
         self.outliers = outliers(tasks_now, self.spans, self.history)
         self.axis = self._time_axis(until)
         self.tasks = [each for each in self.all_tasks if each in tasks] or self._most_important()
-        self.samples = (samples or history.HistoryReader(folder)).read(self.tasks)
+        reader = samples or history.HistoryReader(folder)
+        self.samples = self.job.samples_of(self.tasks, reader)
         self.bars = [span for span in self.spans if span.task in set(self.tasks)]
         stalls = (each for each in self.history if isinstance(each, events.TimedOut))
         self.places = [place for each in stalls for place in each.places]
