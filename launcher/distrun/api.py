@@ -307,7 +307,7 @@ class Job:
         return status
 
     def metrics(self) -> Any:
-        """Return what tasks reported or printed over time: at most 1,000 rows of a task.
+        """Return what tasks reported or printed over time: about 1,000 rows of a task at most.
 
         A row has `task`, `attempt`, `at` (Unix seconds) and the numbers by their names in lower
         case, such as `step` and `loss`. There is one every few seconds, and the last of each
@@ -318,12 +318,13 @@ class Job:
         """
         from distrun.job.job import Job as RecordedJob
 
-        found = RecordedJob(self._existing()).progress_over_time
+        samples = RecordedJob(self._existing()).samples
         rows = []
-        for task, attempt, at, values in found:
-            row: dict[str, Any] = {"task": task, "attempt": attempt, "at": at}
+        for task, each in ((task, each) for task, its in samples.items() for each in its):
+            row: dict[str, Any] = {"task": task, "attempt": each.attempt, "at": each.at}
             # A metric of such a name does not replace what the row is about.
-            rows.append(row | {name.lower(): each for name, each in values.items()} | row)
+            found = {name.lower(): value for name, value in each.progress.items()}
+            rows += [row | found | row] if found else []
         try:
             import pandas as pd  # type: ignore[import-untyped, import-not-found, unused-ignore]
         except Exception:  # noqa: BLE001 - ValueError if it does not fit numpy

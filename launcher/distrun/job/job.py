@@ -152,7 +152,7 @@ class Job:
         return self.samples_of([*self.state.tasks], history.HistoryReader(self.folder))
 
     def samples_of(self, tasks: Sequence[str], reader: HistoryReader) -> dict[str, list[Sample]]:
-        """Return samples, and what tasks reported last in each attempt, in the order of time."""
+        """Return samples, and the last report of each attempt, in the order of time."""
         none: dict[str, list[Sample]] = {task: [] for task in tasks}
         found, attempts = none | reader.read(tasks), dict[str, int]()
         for event in self.history:
@@ -163,15 +163,11 @@ class Job:
                 found[event.task].append(
                     history.Sample(at=event.at, attempt=attempt, progress=progress)
                 )
+        for task, (values, at) in self._reports.items():
+            if at is not None and task in found:
+                attempt, progress = self.state.tasks[task].attempt, history.numbers(values)
+                found[task].append(history.Sample(at=at, attempt=attempt, progress=progress))
         return {task: sorted(its, key=lambda one: one.at) for task, its in found.items() if its}
-
-    @property
-    def progress_over_time(self) -> list[tuple[str, int, float, dict[str, float]]]:
-        """Task, attempt, time and numbers of the samples that have any."""
-        samples = ((task, each) for task, its in self.samples.items() for each in its)
-        return [
-            (task, each.attempt, each.at, each.progress) for task, each in samples if each.progress
-        ]
 
     @property
     def ready_hosts(self) -> dict[str, events.HostReady]:

@@ -16,7 +16,7 @@ from distrun.job.folder import JobFolder
 from distrun.job.history import Sample
 from distrun.job.job import read_job
 from distrun.job.json_output import progress_json
-from distrun.job.steps import STEP, is_of_epoch, steps_a_second, steps_done, steps_over_time
+from distrun.job.steps import STEP, is_of_epoch, steps_done
 from distrun.job.timing import Phase, first_time
 from distrun.redaction.redactor import Redactor, secret_values
 from distrun.report import plots
@@ -25,7 +25,7 @@ from distrun.spec.regular_file import read_regular_file
 
 _LARGEST_FILE = 16 << 20
 _LEAST_SECONDS = 5.0
-"""Between two steps by which a rate is known: the first may be noticed a second late."""
+"""Of which a rate is known: printed steps are noticed up to half a second late."""
 _OF_NO_INTEREST = {
     "name",
     "source",
@@ -114,22 +114,7 @@ class Run:
             if before is not None and not math.isnan(step):
                 steps, seconds = steps + max(0.0, step - before[1]), seconds + at - before[0]
             before = None if math.isnan(step) else (at, step)
-        return steps / seconds if steps > 0 else self._rate_of_ends()
-
-    def _rate_of_ends(self) -> float | None:
-        """Return the rate between the first and the last step of a job that is hardly sampled."""
-        reported = [(each.state.name, each.progress, each.progress_at) for each in self.job.tasks]
-        reports = [each for each in self._history if isinstance(each, events.TaskReported)]
-        reported += [(each.task, each.values, each.step_at) for each in reversed(reports)]
-        for name, values, at in reported:
-            task, last = self.job.state.tasks.get(name), history.numbers(values)
-            if at is None or task is None or task.first_step_at is None or STEP not in last:
-                continue
-            first = last | history.numbers(task.first_step)
-            is_long = at - task.first_step_at >= _LEAST_SECONDS
-            done = steps_over_time([(task.first_step_at, first), (at, last)])
-            return steps_a_second(done) or None if is_long else None
-        return None
+        return steps / seconds if steps > 0 and seconds >= _LEAST_SECONDS else None
 
     def over_time(self, values: Sequence[tuple[Sample, float]]) -> list[Point]:
         """Return points by the seconds since the job began; NaN between two attempts."""

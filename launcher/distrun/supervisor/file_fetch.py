@@ -30,8 +30,6 @@ from distrun.supervisor.received_tree import RESERVE, Part, ReceivedTree
 
 _LARGEST_FILE = 64 << 20
 _MOST_NAMED = 10
-_NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EDQUOT)
-"""Not for its name: most likely, no other file can be written either."""
 _CLOCK_SECONDS = 0.1
 """How far the time of a file may be behind the clock that its host shows."""
 
@@ -378,8 +376,8 @@ class Fetch:
         try:
             return self._tree.open_part(file.target, source, found.size, found.changed)
         except OSError as error:
-            if error.errno in _NOT_WRITABLE:
-                raise
+            if error.errno in (errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EDQUOT):
+                raise  # no other file can be written either
             self._left_out.append((file.label, file.path, error.strerror or ""))
             return None
 

@@ -22,8 +22,7 @@ _INTERVAL = 0.5
 _POLL_INTERVAL = 2.0
 """The same without inotify, when no log has grown."""
 _PAUSE = 49
-"""After a turn, nothing is read for so many times the processor time that it has taken: at most 2%
-of a core is used. How long it took says nothing where tasks use all cores."""
+"""After a turn, nothing is read for this many times its processor time: at most 2% of a core."""
 _LOGS_A_TURN = 64
 _END_BYTES = 16 * 1024
 """How much of the end of a log is read for bars."""
