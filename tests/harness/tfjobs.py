@@ -45,13 +45,11 @@ def manifest(image: str) -> str:
     role = {"restartPolicy": "OnFailure", "template": {"spec": {"containers": [container]}}}
     return yaml.safe_dump(
         {
-            "apiVersion": "kubeflow.org/v1",
-            "kind": "TFJob",
-            "metadata": {"name": "dist"},
+            "apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "dist"},
             "spec": {
                 "successPolicy": "AllWorkers",
                 "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 2},
                 "tfReplicaSpecs": {each: {"replicas": 2, **role} for each in ("PS", "Worker")},
             },
         }
-    )
+    )  # fmt: skip
