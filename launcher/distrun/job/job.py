@@ -373,14 +373,18 @@ class Job:
 
     def _sampled_report(self, task: TaskState) -> tuple[Mapping[str, str], float | None]:
         """What a task had reported when it was sampled last, if its supervisor cannot be asked."""
+        samples = history.last(self.folder, task.name, _SAMPLES) if self.is_running else []
         found: Sample | None = None
-        for sample in history.last(self.folder, task.name, _SAMPLES) if self.is_running else ():
+        for sample in samples:
             is_of_attempt = sample.attempt == task.attempt and sample.progress
             if is_of_attempt and (found is None or sample.progress != found.progress):
                 found = sample  # later ones that are equal are no sign of life
-        if found is not None:
-            return {key: f"{value:.12g}" for key, value in found.progress.items()}, found.at
-        return task.reported, None
+        if found is None:
+            return task.reported, None
+        at = found.at
+        if found is samples[-1]:
+            at = max(at, self.folder.last_output(task.name) or at)
+        return {key: f"{value:.12g}" for key, value in found.progress.items()}, at
 
     @property
     def progress_at(self) -> float | None:

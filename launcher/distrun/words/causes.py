@@ -1264,8 +1264,8 @@ ADVICE: dict[Code, Words] = {
         or use smaller batches""",
     Code.SLURM_PREEMPTED: """have Slurm queue the job again (`slurm.requeue: true`), or use a
         partition or QOS that is not preempted""",
-    Code.SLURM_NODE_FAILED: """ask for one node more and set `spares: 1`; with salloc or sbatch add
-        --no-kill, or Slurm ends the whole job""",
+    Code.SLURM_NODE_FAILED: """give the job one more spare host (`spares`, and a node for it); with
+        salloc or sbatch add --no-kill, or Slurm ends the whole job""",
     Code.SLURM_CANCELLED: """nothing is wrong with the job: `distrun resume` continues it in another
         allocation""",
     Code.SLURM_ALLOCATION_ENDS: """ask for more time (`slurm.time`), or have the job queued again
