@@ -21,9 +21,9 @@ from typing import Dict, List, Optional, Set, Tuple
 from distrun.agent.protocol import Cause, CauseError, Code
 
 _BACKLOG = 1024
-_UNASSIGNED = range(20000, 32768)
+_UNASSIGNED = range(20000, 30000)
 """Ports that Linux assigns to no connection (net.ipv4.ip_local_port_range): nothing takes one of
-them between the start of a program and its `bind`."""
+them between the start of a program and its `bind`. Kubernetes assigns none of them on its nodes."""
 
 
 class PortTakenError(CauseError):
