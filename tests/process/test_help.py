@@ -213,7 +213,9 @@ def test_keys_kinds_and_exit_codes_are_explained(distrun: Distrun) -> None:
         assert keys[below].help in explained(distrun, topic)
 
     assert set(kinds()) == {kind.value for kind in Kind}
-    assert explained(distrun, "straggler").startswith(explained(distrun, "waited_for"))
+    names = {"straggler": "waited_for", "segv": "crash", "cuda": "gpu_memory", "stuck": "stalled"}
+    for name, kind in names.items():
+        assert explained(distrun, name).startswith(explained(distrun, kind))
     both = explained(distrun, "oom")
     assert both.startswith(explained(distrun, "host_memory"))
     assert "\ngpu_memory: " in both

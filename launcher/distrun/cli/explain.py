@@ -26,7 +26,12 @@ _OTHER_NAMES = {
     "hang": ("stalled",),
     "hung": ("stalled",),
     "deadlock": ("stalled",),
+    "stuck": ("stalled",),
     "segfault": ("crash",),
+    "segv": ("crash",),
+    "inf": ("not_finite",),
+    "cuda": ("gpu_memory",),
+    "nccl": ("connection_lost",),
     "sigkill": ("killed", "host_memory"),
     "straggler": ("waited_for", "behind"),
 }
