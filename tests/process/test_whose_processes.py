@@ -382,7 +382,7 @@ def test_what_is_not_recorded_may_still_run(kept: int, has_hosts: bool, distrun:
     record.write_bytes(record.read_bytes()[:kept])
     if has_hosts:
         spec = record.with_name("spec.json")
-        spec.write_text(spec.read_text().replace('"name": "localhost"', '"name": "h1"'))
+        spec.write_text(spec.read_text().replace('"name":"localhost"', '"name":"h1"'))
     done = distrun("kill", job)
     assert not alive(task), "the token tells whose it is"
     assert done.returncode == (69 if has_hosts else 0), done.stderr
