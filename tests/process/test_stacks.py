@@ -166,6 +166,7 @@ def test_what_cannot_be_profiled(distrun: Distrun, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(control, "_ANSWER_SECONDS", 1e9)
     supervisor = distrun.status()["supervisor_pid"]
     os.kill(supervisor, signal.SIGSTOP)
+    wait_until(lambda: psutil.Process(supervisor).status() == psutil.STATUS_STOPPED)
     for command, expected in ("profile", 70), ("status", 0), ("ps", 0):
         code, shown, told = run_here((command,))
         assert (code, f"{supervisor}, suspended) does not answer" in shown + told) == (
