@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import shlex
@@ -24,7 +25,8 @@ from distrun.agent.protocol import Cause, Code, Hello
 from distrun.agent.protocol.causes import CauseError
 from distrun.codec import decode
 from distrun.kubernetes import keeper, kubectl, manifest, pods
-from distrun.spec.model import HostSpec, Spec
+from distrun.spec.host_spec import HostSpec
+from distrun.spec.model import Spec
 from distrun.supervisor.forked_process import Process
 from distrun.supervisor.hosts import bootstrap
 from distrun.supervisor.hosts.background_calls import Question
@@ -89,7 +91,7 @@ class _Keeper:
             "kubectl": kubectl.prefix(self._spec.kubernetes),
             "jobs": manifest.make(self._spec, self._job_id),
             "start": self._spec.timeouts.start,
-            "lease": self._spec.timeouts.link or 0.0,
+            "lease": math.inf if self._spec.timeouts.link is None else self._spec.timeouts.link,
             "adopts": self._process is not None or manifest.waits_in_queue(self._spec),
         }
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
