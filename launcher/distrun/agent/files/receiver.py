@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Deque, Dict, Generator, List, Optional, Tuple,
 from distrun.agent.files import staged_tree
 from distrun.agent.files.blob_cache import MOST_BYTES, BlobCache
 from distrun.agent.linux import private_dir
-from distrun.agent.linux.regular import open_regular, sha256
+from distrun.agent.linux.regular import open_regular
 from distrun.agent.protocol import Cause, CauseError, Code
 from distrun.agent.protocol.file_messages import (
     FileData,
@@ -317,7 +317,9 @@ def _checked_link(path: str, target: str) -> Tuple[bytes, bytes]:
 
 def _copy(source: int, target: Optional[int] = None) -> Generator[None, None, str]:
     """Read a file to its end, or to what cannot be read, and close it. Returns its SHA-256."""
-    digest = sha256(os.fstat(source).st_size)
+    import hashlib  # to load it takes a tenth of an agent's start, and most receive no file
+
+    digest = hashlib.sha256()
     with open(source, "rb", 0) as file:
         while True:
             try:
@@ -330,7 +332,7 @@ def _copy(source: int, target: Optional[int] = None) -> Generator[None, None, st
             if target is not None:
                 _write(target, block)
             yield
-    return str(digest.hexdigest())
+    return digest.hexdigest()
 
 
 def _write(target: int, block: bytes) -> None:

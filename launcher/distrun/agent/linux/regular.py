@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import stat
-import sys
-from typing import Any, Dict, List, Union
+from typing import Dict, List, Union
 
 LARGEST_SCRIPT = 100_000_000
 """Bytes. A larger file is not a script: reading a sparse one would take hours."""
-
-_LARGE = 10_000_000
 
 
 def content(path: str) -> bytes:
@@ -56,16 +52,6 @@ def open_regular(path: Union[str, bytes, "os.PathLike[str]"], flags: int, mode: 
         raise OSError(errno.ENXIO, os.strerror(errno.ENXIO), os.fspath(path))
     os.set_blocking(descriptor, True)  # a task inherits it
     return descriptor
-
-
-def sha256(size: int) -> Any:
-    """A SHA-256 of so many bytes. To load OpenSSL would take a tenth of an agent's start."""
-    if size < _LARGE:
-        with contextlib.suppress(ImportError):
-            return __import__("_sha2" if sys.version_info >= (3, 12) else "_sha256").sha256()
-    import hashlib
-
-    return hashlib.sha256()
 
 
 def data_start(descriptor: int, offset: int = 0) -> int:
