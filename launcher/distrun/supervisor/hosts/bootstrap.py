@@ -15,6 +15,7 @@ compiled modules, and are packed again once a source has changed.
 from __future__ import annotations
 
 import contextlib
+import io
 import marshal
 import os
 import sys
@@ -252,10 +253,8 @@ def _pack(names: tuple[str, ...]) -> bytes:
     """Python's version, the modules, and compressed the code of most, and all sources."""
     # Imported here because it is needed once after an installation.
     import ast
-    import re
 
-    # Without comments, by lines as before. No string of the agent has a line that looks like one.
-    sources = {name: re.sub(rb"(?m)^ *#.*$", b"", _source_of(name)) for name in names}
+    sources = {name: _without_comments(_source_of(name)) for name in names}
     sources["distrun"] = b""  # the agent needs nothing that users import from the top package
     codes = {}
     for name in names:
@@ -277,6 +276,18 @@ def _pack(names: tuple[str, ...]) -> bytes:
     # that many modules use are stored once. The sources are apart: most agents need none.
     parts = (marshal.dumps(is_package, 2), marshal.dumps(codes), marshal.dumps(sources, 2))
     return marshal.dumps((MAGIC_NUMBER, *(zlib.compress(each, 9) for each in parts)), 2)
+
+
+def _without_comments(source: bytes) -> bytes:
+    """Return a module without its comments; the numbers of its lines stay."""
+    import tokenize
+
+    lines = source.decode().split("\n")
+    for token in tokenize.tokenize(io.BytesIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column].rstrip()
+    return "\n".join(lines).encode()
 
 
 def _executed(body: list[ast.stmt]) -> Iterator[ast.stmt]:
