@@ -147,22 +147,14 @@ class _Recording:
         ended = os.fstat(self._output).st_mtime - self._began
         end = max(int(event["ts"]) for event in events)
         offset = 1e3 * ended - end / 1e3
-        seen = [(1e3 * (1e3 * at - offset), _outermost(dump)) for at, dump, _ in self._looks]
+        seen = [(int(1e3 * (1e3 * at - offset)), _outermost(dump)) for at, dump, _ in self._looks]
         looks = [(at, outermost) for at, outermost in seen if outermost and at < end]
         names, whole = list(frames), range(1, _MOST_FRAMES)
         outer = {n: names[stack[-1]][:2] for stack, n in stacks.items() if len(stack) in whole}
         none = stacks.setdefault((), len(stacks))
-        for thread, each in changes.items():
-            shown, changes[thread] = none, {}
-            for at in sorted({*each, *(int(at) for at, _ in looks if at > min(each))}):
-                shown = each.get(at, shown)
-                after = sum(moment <= at for moment, _ in looks)
-                near = looks[max(0, after - 1) : after + 1]
-                has_ended = near and not any(outer.get(shown) in there for _, there in near)
-                changes[thread][at] = none if has_ended and shown in outer else shown
+        living = (_without_ended(each, looks, outer, none) for each in changes.values())
         recording["threads"] = [
-            [(round(at / 1e3 + offset, 1), stack) for at, stack in each.items()]
-            for each in changes.values()
+            [(round(at / 1e3 + offset, 1), stack) for at, stack in each.items()] for each in living
         ]
         recording["stacks"] = list(stacks)
         recording["frames"] = [
@@ -323,6 +315,29 @@ def _line(pid: int, file: str, line: int) -> str:
         return text.strip().decode("utf-8", "replace")[:_LONGEST_NAME]
 
     return str(_try(read, ""))
+
+
+def _without_ended(
+    changes: Dict[int, int],
+    looks: List[Tuple[int, Any]],
+    outer: Dict[int, Tuple[str, str]],
+    none: int,
+) -> Dict[int, int]:
+    """Return a thread's changes without the stacks that py-spy repeats once the thread has ended.
+
+    `changes`: the stack from each moment on, in microseconds. `looks`: when there was a dump, and
+    the outermost frames of the threads in it. `outer`: that of each stack which is known whole.
+    `none`: the stack of no thread.
+    """
+    found: Dict[int, int] = {}
+    shown = none
+    for at in sorted({*changes, *(moment for moment, _ in looks if moment > min(changes))}):
+        shown = changes.get(at, shown)
+        after = sum(moment <= at for moment, _ in looks)
+        near = looks[max(0, after - 1) : after + 1]
+        is_there = any(outer.get(shown) in there for _, there in near)
+        found[at] = none if near and shown in outer and not is_there else shown
+    return found
 
 
 def _outermost(dump: int) -> Any:
