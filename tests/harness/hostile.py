@@ -46,15 +46,8 @@ from distrun.job.record import _decode_line
 from distrun.logs.merge import merged
 from distrun.logs.task_log import TaskLog
 from distrun.logs.view import View
-from distrun.spec.model import (
-    HostSpec,
-    Placement,
-    ProgramKind,
-    ProgramSpec,
-    RoleSpec,
-    Spec,
-    Timeouts,
-)
+from distrun.spec.host_spec import HostSpec
+from distrun.spec.model import Placement, ProgramKind, ProgramSpec, RoleSpec, Spec, Timeouts
 from distrun.strategies import STRATEGIES, Role
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
 from distrun.supervisor.hosts.pool import HostPool

@@ -11,7 +11,8 @@ import pytest
 from distrun import plan
 from distrun.errors import InvalidSpecError
 from distrun.plan import HostFacts, Plan, TaskPlan
-from distrun.spec.model import HostSpec, ProgramKind, ProgramSpec, RoleSpec, Spec
+from distrun.spec.host_spec import HostSpec
+from distrun.spec.model import ProgramKind, ProgramSpec, RoleSpec, Spec
 from distrun.strategies import STRATEGIES, Role
 from distrun.words.causes import cause_text
 

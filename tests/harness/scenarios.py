@@ -30,7 +30,7 @@ from distrun.lifecycle import (
     StopTask,
     TaskPhase,
 )
-from distrun.spec.model import RestartSpec
+from distrun.spec.restart_spec import RestartSpec
 from distrun.strategies import Success, Workers
 from distrun.verdict.analysis import analyze
 from distrun.verdict.log_analysis import LogTail

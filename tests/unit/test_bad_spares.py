@@ -12,7 +12,9 @@ from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code, probe_messages
 from distrun.agent.protocol.channel import encode_body
 from distrun.job import events
-from distrun.spec.model import HostSpec, RestartSpec, RoleSpec, Timeouts
+from distrun.spec.host_spec import HostSpec
+from distrun.spec.model import RoleSpec, Timeouts
+from distrun.spec.restart_spec import RestartSpec
 from distrun.strategies import Role
 from distrun.words.causes import cause_text
 from harness.hostile import EVIL, GOOD, NOW, Agent, Tamper, World, changed, kind, without

@@ -9,7 +9,7 @@ import pytest
 
 from distrun.agent.protocol import Cause, Code
 from distrun.frozen import replace
-from distrun.spec.model import HostSpec
+from distrun.spec.host_spec import HostSpec
 from distrun.supervisor.cluster_check import ClusterCheck
 from harness.plans import SCRIPT, planned, role, spec_of
 

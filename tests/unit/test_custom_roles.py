@@ -8,8 +8,9 @@ import pytest
 
 from distrun.frozen import replace
 from distrun.lint.check import check_program
+from distrun.spec.host_spec import HostSpec
 from distrun.spec.loader import load
-from distrun.spec.model import EnvStyle, HostSpec, ProgramKind, ProgramSpec, Ready, RoleSpec
+from distrun.spec.model import EnvStyle, ProgramKind, ProgramSpec, Ready, RoleSpec
 from distrun.spec.placeholders import fill, names
 from harness.histories import PS
 from harness.plans import SCRIPT, A, B, planned, role, spec_of, task

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from distrun.agent.protocol import Cause, Code
-from distrun.spec.model import SshSpec
+from distrun.spec.host_spec import SshSpec
 from distrun.supervisor.hosts.ssh_command import KnownHosts, known_hosts
 from distrun.supervisor.hosts.ssh_diagnosis import diagnose, is_transient
 from distrun.words.causes import cause_advice, cause_text

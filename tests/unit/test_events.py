@@ -21,6 +21,7 @@ from distrun.frozen import replace
 from distrun.job import events
 from distrun.job.record import EventLog, EventReader, read
 from distrun.plan import Plan, tasks
+from distrun.spec import host_spec
 from distrun.spec import model as spec_model
 from distrun.spec.model import Spec
 from distrun.verdict import model as verdict_model
@@ -149,7 +150,7 @@ def instances(kind: Any) -> st.SearchStrategy[Any]:
 
 
 st.register_type_strategy(tuple, short_tuples)
-for module in (events, tasks, spec_model, verdict_model, advice_model):
+for module in (events, tasks, spec_model, host_spec, verdict_model, advice_model):
     for found in vars(module).values():
         if isinstance(found, type) and dataclasses.is_dataclass(found):
             st.register_type_strategy(found, instances)

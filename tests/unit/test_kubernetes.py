@@ -28,8 +28,9 @@ from distrun.job.stop_order import StopOrder
 from distrun.kubernetes import batch_job, guard, in_pod, keeper, kubectl, manifest, pods, submission
 from distrun.plan.placement import place
 from distrun.plan.replacement import place_again, room_of_hosts
+from distrun.spec.host_spec import HostSpec
 from distrun.spec.loader import load, load_mapping
-from distrun.spec.model import HostSpec, Spec
+from distrun.spec.model import Spec
 from distrun.supervisor.file_fetch import KeptFetch
 from distrun.supervisor.hosts.kubernetes import KubernetesReach
 from distrun.words.causes import cause_advice

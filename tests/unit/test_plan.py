@@ -9,17 +9,9 @@ import pytest
 
 from distrun import plan
 from distrun.plan import HostFacts, Placed, Plan, PortNeed, place, place_again, room_of_hosts
-from distrun.spec.model import (
-    HostSpec,
-    Memory,
-    Placement,
-    ProgramKind,
-    ProgramSpec,
-    RestartSpec,
-    SlurmNode,
-    Spec,
-    Sync,
-)
+from distrun.spec.host_spec import HostSpec, SlurmNode
+from distrun.spec.model import Memory, Placement, ProgramKind, ProgramSpec, Spec, Sync
+from distrun.spec.restart_spec import RestartSpec
 from distrun.strategies import STRATEGIES
 from distrun.supervisor.job_hosts import JobHosts
 from distrun.words.causes import cause_advice

@@ -27,7 +27,8 @@ from distrun.agent.tasks.ports import PortHolder
 from distrun.plan import proxy_use
 from distrun.preflight import Check, Grade
 from distrun.preflight.judgement import Answers, HostAnswers, judge
-from distrun.spec.model import HostSpec, ProgramKind, ProgramSpec, RoleSpec
+from distrun.spec.host_spec import HostSpec
+from distrun.spec.model import ProgramKind, ProgramSpec, RoleSpec
 from distrun.supervisor.job_hosts import JobHosts
 from distrun.supervisor.probe import dialled_by
 from distrun.supervisor.round import Round

@@ -16,7 +16,8 @@ from distrun.agent import protocol
 from distrun.agent.protocol import Code, stack_messages
 from distrun.job import events
 from distrun.lifecycle import JobPhase
-from distrun.spec.model import HostSpec, RoleSpec, Timeouts
+from distrun.spec.host_spec import HostSpec
+from distrun.spec.model import RoleSpec, Timeouts
 from distrun.strategies import Role
 from distrun.verdict.model import Kind
 from distrun.words.causes import cause_text

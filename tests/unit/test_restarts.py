@@ -6,7 +6,7 @@ import pytest
 
 from distrun.job import events
 from distrun.lifecycle import JOB, SIGKILL, SetTimer, may_recur
-from distrun.spec.model import RestartSpec
+from distrun.spec.restart_spec import RestartSpec
 from distrun.words.causes import cause_text
 from harness.histories import backoff_over, because, restarts_planned, running
 from harness.scenarios import play, scenarios, start_again

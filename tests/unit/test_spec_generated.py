@@ -21,11 +21,13 @@ from hypothesis import strategies as st
 
 from distrun.codec import from_json, to_json
 from distrun.errors import InvalidSpecError
-from distrun.spec.model import HostSpec, ProgramSpec, RestartSpec, Spec, SshSpec, Timeouts
+from distrun.spec.host_spec import HostSpec, SshSpec
+from distrun.spec.model import ProgramSpec, Spec, Timeouts
 from distrun.spec.nodes import Entry, Mapping, Node, Scalar, Sequence
 from distrun.spec.problems import Mark, Problems, SpecProblemsError
 from distrun.spec.reference import json_schema
 from distrun.spec.resources import templates
+from distrun.spec.restart_spec import RestartSpec
 from distrun.spec.schedulers import SlurmSpec
 from distrun.spec.schema import keys_of
 from distrun.spec.yamlnodes import MAX_BYTES, parse

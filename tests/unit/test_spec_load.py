@@ -11,8 +11,10 @@ import pytest
 from distrun.errors import UsageError
 from distrun.frozen import replace
 from distrun.spec import program
+from distrun.spec.host_spec import HostSpec
 from distrun.spec.loader import load, load_mapping
-from distrun.spec.model import HostSpec, Placement, ProgramKind, RestartSpec, Sync
+from distrun.spec.model import Placement, ProgramKind, Sync
+from distrun.spec.restart_spec import RestartSpec
 from distrun.strategies import Role, Success
 from harness.command import write_program
 from harness.specs import load_text, refusal

@@ -15,7 +15,7 @@ from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code, heartbeat_interval
 from distrun.agent.protocol.causes import CauseError
 from distrun.spec import machine
-from distrun.spec.model import SshSpec
+from distrun.spec.host_spec import SshSpec
 from distrun.supervisor.hosts.link import Link, Links, LinkState
 from distrun.supervisor.hosts.ssh_command import link_command
 from harness.command import write_program

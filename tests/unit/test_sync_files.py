@@ -12,7 +12,8 @@ import pytest
 from distrun.errors import InvalidSpecError
 from distrun.frozen import replace
 from distrun.lint.check import check_program
-from distrun.spec.model import HostSpec, Spec, Sync
+from distrun.spec.host_spec import HostSpec
+from distrun.spec.model import Spec, Sync
 from distrun.spec.resources import bundled_jobs
 from distrun.sync import file_selection
 from distrun.sync.file_selection import FileSelection, select_files

@@ -20,8 +20,10 @@ from distrun.job.json_output import output_json, read_tf_config, task_json
 from distrun.plan import Plan, TaskPlan
 from distrun.plan.ranks import AT_LAUNCH, RANKS
 from distrun.redaction.secrets import mask_secrets
-from distrun.spec.model import HostSpec, RestartSpec, Spec
+from distrun.spec.host_spec import HostSpec
+from distrun.spec.model import Spec
 from distrun.spec.problems import Problem, printable
+from distrun.spec.restart_spec import RestartSpec
 from distrun.spec.units import format_bytes
 from distrun.strategies import Workers
 from distrun.supervisor import tensorboard

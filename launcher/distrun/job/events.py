@@ -13,7 +13,8 @@ from distrun.errors import InternalError
 from distrun.frozen import Frozen, dataclass_transform, field
 from distrun.job.stacks import Place
 from distrun.preflight import Grade
-from distrun.spec.model import NO_RESTARTS, Ready, RestartSpec, Timeouts
+from distrun.spec.model import Ready, Timeouts
+from distrun.spec.restart_spec import NO_RESTARTS, RestartSpec
 from distrun.strategies import Role, Success, Workers
 from distrun.verdict.model import Verdict
 

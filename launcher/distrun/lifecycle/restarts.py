@@ -25,7 +25,7 @@ from distrun.lifecycle.state import (
     TaskPhase,
     TaskState,
 )
-from distrun.spec.model import RestartSpec
+from distrun.spec.restart_spec import RestartSpec
 from distrun.strategies import Role, Scope
 
 Transition = tuple[JobState, list[Action]]

@@ -11,7 +11,8 @@ from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import Frozen, field, replace
 from distrun.job.events import HostAgent, Outcome, TaskEnded, TaskExited, TaskRecord, TasksQuiet
 from distrun.lifecycle.chunked_map import ChunkedMap
-from distrun.spec.model import NO_RESTARTS, RestartSpec, Timeouts
+from distrun.spec.model import Timeouts
+from distrun.spec.restart_spec import NO_RESTARTS, RestartSpec
 from distrun.strategies import STRATEGIES, Role, RoleRule, Scope, Strategy, Success, Workers
 from distrun.verdict.model import Replacement, Verdict
 

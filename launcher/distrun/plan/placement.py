@@ -8,7 +8,8 @@ from distrun.agent.protocol import Cause, Code
 from distrun.errors import InvalidSpecError
 from distrun.frozen import Frozen
 from distrun.spec.addresses import parse_address
-from distrun.spec.model import HostSpec, Placement, RoleSpec, Spec
+from distrun.spec.host_spec import HostSpec
+from distrun.spec.model import Placement, RoleSpec, Spec
 from distrun.strategies import STRATEGIES, Role
 
 

@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from distrun.frozen import replace
 from distrun.plan.placement import Placed, owner_of, place
-from distrun.spec.model import HostSpec, Placement, Spec
+from distrun.spec.host_spec import HostSpec
+from distrun.spec.model import Placement, Spec
 from distrun.strategies import Role
 
 

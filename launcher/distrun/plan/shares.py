@@ -9,7 +9,7 @@ from distrun.agent.protocol import Cause, Code
 from distrun.errors import InvalidSpecError
 from distrun.plan.facts import HostFacts
 from distrun.plan.placement import Placed
-from distrun.spec.model import HostSpec
+from distrun.spec.host_spec import HostSpec
 from distrun.strategies import Strategy
 
 NONE = "-1"

@@ -20,7 +20,8 @@ from distrun.plan.ranks import Rank, rank_variables, ranks, torchrun_variables
 from distrun.plan.shares import divide_cores, divide_gpus, sharers
 from distrun.spec import placeholders, tensorflow_versions
 from distrun.spec.addresses import is_loopback
-from distrun.spec.model import EnvStyle, HostSpec, Memory, ProgramKind, Ready, Spec
+from distrun.spec.host_spec import HostSpec
+from distrun.spec.model import EnvStyle, Memory, ProgramKind, Ready, Spec
 from distrun.strategies import STRATEGIES, Role, Strategy
 
 LARGEST_VARIABLE = 128 * 1024

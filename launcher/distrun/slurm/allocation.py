@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from distrun.errors import UsageError
 from distrun.slurm import commands
-from distrun.spec.model import HostSpec, SlurmNode
+from distrun.spec.host_spec import HostSpec, SlurmNode
 
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
 _DETAIL = re.compile(r" Nodes=(\S+) CPU_IDs=(\S+) Mem=(\d+)(?: GRES=(\S*))?")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from distrun.frozen import replace
 from distrun.spec import model, yamlnodes
 from distrun.spec.addresses import LAST_PORT, parse_address
+from distrun.spec.host_spec import CLUSTERS, KUBERNETES, SLURM, HostSpec, SlurmNode, SshSpec
 from distrun.spec.hosts import (
     allocated_hosts,
     check_host_addresses,
@@ -18,9 +19,10 @@ from distrun.spec.hosts import (
 )
 from distrun.spec.input_files import STDIN_NAME, decode, read_file
 from distrun.spec.machine import is_this_machine
-from distrun.spec.model import CLUSTERS, KUBERNETES, LONGEST_NAME, SLURM, job_name_problem
+from distrun.spec.model import LONGEST_NAME, job_name_problem
 from distrun.spec.problems import Mark, Problems, printable, quoted
 from distrun.spec.program import ProgramReader, check_readable, quoted_path
+from distrun.spec.restart_spec import NO_RESTARTS, RestartSpec
 from distrun.spec.roles import (
     ClusterChecker,
     check_addresses,
@@ -58,9 +60,9 @@ class _Builder:
         self._document, self._context, self._problems = document, context, problems
         self._cluster: Section = document.get("cluster", Section("cluster"))
         # Without the section, nothing is restarted: a faulty script should fail at once.
-        restart = document.get("restart") or model.NO_RESTARTS
+        restart = document.get("restart") or NO_RESTARTS
         self._restart = checked_restart(restart, "restart", problems)
-        of_roles = self._restart if document.has("restart") else model.RestartSpec()
+        of_roles = self._restart if document.has("restart") else RestartSpec()
         self._roles = read_roles(document, of_roles, context, problems)
         self._workers = self._what_workers_do()
         strategy = STRATEGIES.get(document.get("strategy", ""))
@@ -93,7 +95,7 @@ class _Builder:
         chosen_ports = sum(one.count for one in with_ports if not one.addresses)
         if chosen_ports > 1 and document.get("hosts") not in CLUSTERS:
             check_host_addresses(document.get("hosts", ()), problems)
-        where = hosts or (model.HostSpec(),)
+        where = hosts or (HostSpec(),)
         reader = ProgramReader(document.get("program", _NO_PROGRAM), where, context, problems)
         program, custom = reader.programs(custom_roles(self._cluster))
         check_variables(document, context, problems)
@@ -150,7 +152,7 @@ class _Builder:
     def _has_role(self, role: Role) -> bool:
         return any(one.role is role for one in self._roles)
 
-    def _read_hosts(self) -> tuple[model.HostSpec, ...] | None:
+    def _read_hosts(self) -> tuple[HostSpec, ...] | None:
         document, problems = self._document, self._problems
         if document.has("hosts") and document.has("hostfile"):
             where = problems.keys["hostfile"]
@@ -162,7 +164,7 @@ class _Builder:
             if document.get("spares"):
                 message = "spares are among the hosts, and there are no hosts"
                 problems.add(problems.keys["spares"], message, "add hosts or hostfile")
-            return (model.HostSpec(),)
+            return (HostSpec(),)
         if written is None:
             hosts = self._hosts_of_file()
         elif written == SLURM:
@@ -173,7 +175,7 @@ class _Builder:
             return with_spares(listed_hosts(written, problems), document, problems)
         return with_spares(hosts, document, problems) or None
 
-    def _pods(self) -> tuple[model.HostSpec, ...]:
+    def _pods(self) -> tuple[HostSpec, ...]:
         settings: KubernetesSpec | None = self._document.get("kubernetes")
         if settings is None:
             if not self._document.has("kubernetes"):
@@ -187,11 +189,11 @@ class _Builder:
         count = settings.pods or max(least, alone) + self._document.get("spares", 0)
         gpus = () if settings.gpus == 0 else None
         return tuple(
-            model.HostSpec(name=f"pod{number}", pod=True, gpus=gpus, role=role)
+            HostSpec(name=f"pod{number}", pod=True, gpus=gpus, role=role)
             for number, role in enumerate([*own, *[""] * count], start=1)
         )
 
-    def _nodes(self) -> tuple[model.HostSpec, ...] | None:
+    def _nodes(self) -> tuple[HostSpec, ...] | None:
         """The nodes that a job asks Slurm for; None if something is wrong with its hosts."""
         from distrun.slurm import settings
 
@@ -203,12 +205,12 @@ class _Builder:
                 return None
         count = settings.nodes(self._roles, self._slurm, self._document.get("spares", 0))
         hosts = tuple(
-            model.HostSpec(name=f"node{number}", slurm=model.SlurmNode(job="", cores=1))
+            HostSpec(name=f"node{number}", slurm=SlurmNode(job="", cores=1))
             for number in range(1, count + 1)
         )
         return with_spares(hosts, self._document, self._problems) or None
 
-    def _hosts_of_file(self) -> tuple[model.HostSpec, ...]:
+    def _hosts_of_file(self) -> tuple[HostSpec, ...]:
         written, problems = self._document.get("hostfile"), self._problems
         if written is None:
             return ()
@@ -295,8 +297,8 @@ class _Builder:
             hint = "write a count in cluster.worker instead of addresses, or remove it"
             self._problems.add(where, message, hint)
 
-    def _ssh_settings(self) -> model.SshSpec:
-        ssh: model.SshSpec = self._document.get("ssh", model.SshSpec())
+    def _ssh_settings(self) -> SshSpec:
+        ssh: SshSpec = self._document.get("ssh", SshSpec())
         files = {"identity_file": ssh.identity_file, "config_file": ssh.config_file}
         found: dict[str, Any] = {
             k: self._context.resolve(path) for k, path in files.items() if path

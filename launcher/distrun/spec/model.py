@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from distrun.frozen import Frozen, field
 from distrun.spec.addresses import ADDRESS_PATTERN, LAST_PORT, address_problem
@@ -32,13 +32,11 @@ from distrun.spec.common_values import (
     words,
 )
 from distrun.spec.host_spec import (
-    CLUSTERS,
     HOSTS,
     KUBERNETES,
     OF_SSH,
     SLURM,
     HostSpec,
-    SlurmNode,
     SshSpec,
 )
 from distrun.spec.nodes import Mapping, Node, flow_style
@@ -73,17 +71,6 @@ from distrun.strategies import (  # at run time too: distrun.codec reads the hin
     Success,
     Workers,
 )
-
-if TYPE_CHECKING:
-    pass
-
-
-# fmt: off
-__all__ = [  # what it has from other modules
-    "CLUSTERS", "KUBERNETES", "NO_RESTARTS", "ROLE_RESTART", "SLURM", "HostSpec", "RestartSpec",
-    "SlurmNode", "SshSpec",
-]
-# fmt: on
 
 
 class ProgramKind(str, Enum):

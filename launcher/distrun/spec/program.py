@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from distrun.spec.context import LoadContext
-    from distrun.spec.model import HostSpec
+    from distrun.spec.host_spec import HostSpec
     from distrun.spec.schema import Section
     from distrun.strategies import Role
 

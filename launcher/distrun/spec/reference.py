@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from distrun.frozen import replace
-from distrun.spec.model import CLUSTER, CUSTOM_ROLE, ROLE, ROLE_RESTART, SPEC
+from distrun.spec.model import CLUSTER, CUSTOM_ROLE, ROLE, SPEC
+from distrun.spec.restart_spec import ROLE_RESTART
 from distrun.spec.schema import Key, ListOf, MappingSchema, OneOf, Schema
 
 if TYPE_CHECKING:

@@ -10,9 +10,10 @@ from distrun.frozen import replace
 from distrun.spec.addresses import is_loopback, parse_address
 from distrun.spec.host_spec import machine_name
 from distrun.spec.machine import is_this_machine
-from distrun.spec.model import NO_RESTARTS, Ready, RestartSpec, RoleSpec
+from distrun.spec.model import Ready, RoleSpec
 from distrun.spec.nodes import flow_style
 from distrun.spec.problems import quoted
+from distrun.spec.restart_spec import NO_RESTARTS, RestartSpec
 from distrun.spec.schema import Section
 from distrun.spec.variables import ports_in_texts
 from distrun.strategies import CUSTOM_ROLE_PATTERN, STRATEGIES, Role, RoleRule, Strategy
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from distrun.spec.context import LoadContext
-    from distrun.spec.model import HostSpec
+    from distrun.spec.host_spec import HostSpec
     from distrun.spec.problems import Mark, Problems
 
 

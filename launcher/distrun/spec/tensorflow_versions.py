@@ -274,6 +274,7 @@ def removed_by_keras_3(name: str, *, is_alone: bool) -> tuple[str, Removed | Non
 
 
 def shown_key(key: str, prefix: str) -> str:
+    """Return an entry's name for messages: `tf.keras.X` (`prefix`: `tf.`), or `X() of a model`."""
     owner, is_method, method = key.partition("().")
     if is_method:
         return f"{method}() of {'a model' if owner == 'Model' else owner}"

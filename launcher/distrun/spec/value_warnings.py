@@ -12,7 +12,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from distrun.spec.asked_interpreter import Answer, NoAnswerError, ask
-from distrun.spec.model import OF_SHELLS, OWN_PORT, HostSpec, ProgramKind, command_hint
+from distrun.spec.host_spec import HostSpec
+from distrun.spec.model import OF_SHELLS, OWN_PORT, ProgramKind, command_hint
 from distrun.spec.nodes import flow_style
 from distrun.spec.problems import Mark, Problem, quoted
 from distrun.spec.schedulers import SlurmSpec

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distrun.spec import placeholders
-from distrun.spec.model import NO_RESTARTS, TORCHRUN, EnvStyle
+from distrun.spec.model import TORCHRUN, EnvStyle
 from distrun.spec.problems import Mark, quoted
+from distrun.spec.restart_spec import NO_RESTARTS
 from distrun.spec.schema import Section
 from distrun.spec.tensorflow_versions import LEGACY_KERAS, is_keras_2
 from distrun.strategies import Role

@@ -18,7 +18,8 @@ from distrun.agent.protocol import Cause, Code, Report
 from distrun.agent.protocol.file_messages import FilesPreserved
 from distrun.job.folder import JobFolder
 from distrun.lifecycle import JobState
-from distrun.spec.model import HostSpec, Spec
+from distrun.spec.host_spec import HostSpec
+from distrun.spec.model import Spec
 from distrun.supervisor.hosts.deadlines import LONGEST_SHUTDOWN, SLOWEST_LINK
 from distrun.supervisor.hosts.host_channel import Damage
 from distrun.supervisor.hosts.link import LOGIN_SECONDS, Link, Links, LinkState, LinkUser

@@ -18,7 +18,8 @@ from distrun.agent.protocol import Cause, Code, Hello
 from distrun.agent.protocol.causes import CauseError
 from distrun.errors import InternalError
 from distrun.job import held_package
-from distrun.spec.model import HostSpec, Spec
+from distrun.spec.host_spec import HostSpec
+from distrun.spec.model import Spec
 from distrun.supervisor import forked_process
 from distrun.supervisor.forked_process import ForkedProcess, Process
 from distrun.supervisor.hosts.host_channel import HostChannel

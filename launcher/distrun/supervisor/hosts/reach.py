@@ -26,7 +26,8 @@ from typing import Any, NamedTuple
 
 from distrun.agent.linux import job_processes
 from distrun.agent.protocol import Cause, Code, Hello
-from distrun.spec.model import HostSpec, Spec
+from distrun.spec.host_spec import HostSpec
+from distrun.spec.model import Spec
 from distrun.supervisor.forked_process import Process
 from distrun.supervisor.hosts import bootstrap
 from distrun.supervisor.hosts.background_calls import Question

@@ -13,7 +13,8 @@ from functools import partial
 from distrun.agent.linux.same_files import ANSWER, fingerprint
 from distrun.agent.protocol import Cause, Code, Hello
 from distrun.slurm import commands, step_end
-from distrun.spec.model import HostSpec, SlurmNode, Spec
+from distrun.spec.host_spec import HostSpec, SlurmNode
+from distrun.spec.model import Spec
 from distrun.supervisor.hosts import bootstrap
 from distrun.supervisor.hosts.addresses import login_address
 from distrun.supervisor.hosts.background_calls import Question

@@ -18,8 +18,9 @@ from functools import cache, partial
 from distrun.agent.linux import facts, syscalls
 from distrun.agent.protocol import Cause, Code, Hello
 from distrun.agent.protocol.causes import CauseError
+from distrun.spec.host_spec import HostSpec
 from distrun.spec.machine import STARTER
-from distrun.spec.model import HostSpec, Spec
+from distrun.spec.model import Spec
 from distrun.supervisor.hosts import bootstrap, ssh_diagnosis
 from distrun.supervisor.hosts.addresses import login_address
 from distrun.supervisor.hosts.background_calls import Question

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+from distrun.spec.host_spec import SshSpec
 from distrun.spec.machine import ask_ssh, ssh_options
-from distrun.spec.model import SshSpec
 from distrun.supervisor.hosts.bootstrap import COMMAND
 
 _ALIVE_PROBES = 3

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from distrun.agent.protocol import Cause, Code
-from distrun.spec.model import SshSpec
+from distrun.spec.host_spec import SshSpec
 from distrun.supervisor.hosts.bootstrap import EXIT_TOO_OLD, TOO_OLD
 from distrun.supervisor.hosts.ssh_command import KnownHosts, login_command
 
