@@ -193,7 +193,6 @@ SAID = {
     "erased line": f"10%\rpassword={HIDDEN}\r20%",
     "one character of CSI": f"pass\x9b1mword={HIDDEN}",
     "zero width": f"pass\u200bword={HIDDEN}",
-    "NUL": f"pass\0word={HIDDEN}",
     "cut sequence": f"password=\x1b[{HIDDEN}",
 }  # fmt: skip
 

@@ -122,10 +122,12 @@ class Redactor:
             if is_secret_value(name, value):
                 return self._secret(value)
             return value if value in own_words() else self(value)
-        if isinstance(value, dict):
+        if isinstance(value, dict):  # {"name": NAME, "value": VALUE} is a variable of a pod
             before = f"{name}_" if is_secret(name) else ""
             return {
-                key if _FIELD.fullmatch(key) else self(key): self.value(each, before + key)
+                key if _FIELD.fullmatch(key) else self(key): self.value(
+                    each, before + (str(value.get("name")) if key == "value" else key)
+                )
                 for key, each in value.items()
             }
         if isinstance(value, list):  # what follows an option may be a secret by its name

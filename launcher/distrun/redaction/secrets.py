@@ -1,4 +1,4 @@
-"""What is taken for a secret in a text: by its form, or by the name before it.
+"""What is taken for a secret in a text: the tokens of services, and the value behind a name.
 
 Each pattern takes a time that grows with the length of a text, and not with its square: a log may
 have a line of megabytes.
@@ -10,92 +10,66 @@ import functools
 import re
 from collections.abc import Callable, Mapping
 
+_words = str.split
 _FEWEST_CHARACTERS = 4
 _NO_VALUE = re.compile(
     r"true|false|none|null|yes|no|on|off|auto|default|\d{1,5}|enabled|disabled|required|missing"
-    r"|[*.x]+|\[[A-Z]+\]|.*\[secret-\d+\]?|<[^<>]*>|\d+\.\d+"
-    r"|[\d.]+ ?(?:[munµ]?s|%|[kMG]i?B)(?:/\w+)?|[\d.]{1,12} ?[A-Za-z]{1,12}/s"
-    r"|[~/][\w.-]*(?:/[\w.-]+)+\.\w{1,5}",
+    r"|[*.x]+|\[[A-Z]+\]|\[?secret-\d+\]?|<.*|\d+\.\d+|[{(].*"
+    r"|[\d.]{1,12} ?[A-Za-z%µ]{1,12}(?:/\w+)?|[~/][\w.-]+(?:/[\w.-]+)+",
     re.IGNORECASE,
 )
 """Numbers, measurements, placeholders, paths of files, and words of languages and about secrets."""
 _MIXED = re.compile(r"(?=[^/~.(])(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])[\s\S]{8}")
 """A value that is no word."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_SURE = re.compile(
-    r"(?:pass(?:words?|wort|wd|phrase|code)|secrets?|credentials?|(?:api|access|private|secret|auth)key)(?:_|\Z)"
-    r"|(?:token|authorization|jwt|bearer|(?:api|auth|access|hf)_tokens)\Z|_(?:pass|pwd)\Z"
-    r"|(?:\A|_)(?:api|access|private|secret|auth|account|(?:pre)?shared|master|encryption|signing|ssh|license"
-    r"|subscription|service|storage|deploy|client|admin|webhook|app|ssl|tls|hmac|aes|fernet|wandb)_keys?\Z"
+_SECRET = _words(
+    "password passwords passwd passwort passphrase passcode secret secrets credential credentials "
+    "apikey accesskey privatekey secretkey authkey"
 )
-"""What makes a name, its words in small letters and joined by `_`, one of a secret."""
-_MAYBE = re.compile(
-    r"(?:\A|_)(?:(?:ssh|user|db|store)?pass|pwd|(?:bind)?pw|psk|creds?|auth|sid|session|[a-z]*sess(?:ion)?id|sig|signature|cookie|sas|pat|otp|csrf)\Z"
+"""Words that make a name one of a secret."""
+_SECRET_AT_END = _words("token authorization jwt bearer")
+_MAYBE_AT_END = _words(
+    "pass sshpass userpass dbpass storepass pwd pw psk cred creds auth sid session sessionid "
+    "phpsessid jsessionid sig signature cookie sas pat otp csrf"
 )
-"""The names of values that may be secrets: if they look like none of a language."""
-_NONE = re.compile(
-    r"(?:\A|_)(?:ids?|count|length|len|size|type|file|path|name|dir|folder|url|uri|expires|expiry|ttl"
-    r"|limit|policy|check|reset)\Z"
-    r"|(?:\A|_)(?:pad|eos|bos|unk|sep|cls|mask|special|start|end|next|forward|backward|first|second"
-    r"|single|train|eval)_(?:token|pass|pwd)\Z"
+"""Of values that may be secrets: if they look like no word of a language."""
+_OF_KEY = _words(
+    "api access private secret auth account shared preshared master encryption signing ssh license "
+    "subscription service storage deploy client admin webhook app ssl tls hmac aes fernet wandb"
 )
-"""Names that say only where a secret is; tokens of texts, and passes over data."""
-
-
-@functools.lru_cache(maxsize=10_000)
-def _rank(name: str) -> int:
-    """Return 2 for the name of a secret, 1 for one of what may be a secret, else 0."""
-    words = "_".join(each.lower() for each in _WORD.findall(name))
-    words = re.sub(r"(?<=.)(?:_\d+)+\Z|(?<=secret)_id\Z|(?<=key)_id\Z", "", words)
-    if _NONE.search(words):
-        return 0
-    if _SURE.search(words) or (words.endswith("_key") and name.isupper()):
-        return 2
-    return 1 if _MAYBE.search(words) or name == "KEY" else 0
-
-
-def is_secret(variable: str) -> bool:
-    return variable.upper() == "KEY" or _rank(variable.upper()) > 1 or _rank(variable) > 1
-
-
-def mask_secrets(env: Mapping[str, str]) -> dict[str, str]:
-    """Variables for printing: values whose names look like secrets become `***`.
-
-    Screens are shared and output is kept. The tasks get the real values.
-    """
-    return {name: "***" if is_secret(name) else value for name, value in env.items()}
-
-
-def is_secret_value(name: str, value: str) -> bool:
-    """Whether a value is a secret, by its name in a text: of a variable, a field or an option."""
-    if len(value) < _FEWEST_CHARACTERS or _NO_VALUE.fullmatch(value):
-        return False
-    return _rank(name) > 1 or (_rank(name) > 0 and _MIXED.match(value) is not None)
-
-
-_ESCAPE = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
-    r"|(?:\x1b\]|\x9d)[^\x07\x1b\x9c\r\n]*(?:\x07|\x1b\\|\x9c)"
-    r"|\x1b[PX^_][^\x1b\r\n]*\x1b\\|\x1b[ -/]*[0-~]|[^\x08\r\n]\x08"
-    "|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
+"""What stands before `key`."""
+_PLACE = _words(
+    "id ids count length len size type file path name dir folder url uri expires expiry ttl limit "
+    "policy check reset"
 )
-"""Escape sequences (ECMA-48), what is overwritten, and characters that are not shown."""
-_ZERO = re.compile(r"\0(?:(?=[A-Z_][A-Z\d_]{0,80}=)|(--?[A-Za-z][\w-]{0,80})\0)")
-"""What separates the entries of /proc/PID/environ, and an option of /proc/PID/cmdline."""
-
-
-def shown(text: str) -> str:
-    """Return a text as a terminal shows it."""
-    return _ESCAPE.sub("", _ZERO.sub(r"\n\1 ", text))
-
-
+"""The ends of names that say only where a secret is, or how it is."""
+_OF_MODELS = _words(
+    "pad eos bos unk sep cls mask special start end next forward backward first second single "
+    "train eval"
+)
+"""Before `token` and `pass`: of texts, and of passes over data."""
+_QUOTE = r"(?:\\*[\"'`]|&(?:quot|#39|#x27);|%22)"
+_VALUE = re.compile(
+    rf"(?:{_QUOTE}?\]?\s{{0,20}}(?:=>|->|<-|[:+?]?={{1,2}}|[:>]|%3[AaDd]|\.{{4,}}|(?<=[\"']),)"
+    r"|(?P<blank>[\s,\\]))[ \t]{0,20}(?:- |\n\s{0,40}(?:- |(?=\S{0,99}\d)))?"
+    rf"(?:(?:\w{{1,40}}\(|[bur$])(?=[\"']))?(?P<open>{_QUOTE})?"
+    r"(?:(?i:bearer|basic|token|apikey)\s)?"
+    r"(?P<value>(?(open)(?:(?!(?<!\\)(?P=open))[^\n]){1,4096}"
+    r"|(?:[^\s\"'`,;&<>\])}]|(?<=\w)['](?=\w)|,(?=\S)(?![\w.-]{1,80}[=:])){1,512}))"
+)
+"""What may follow a name: a sign and a value; a blank and a value, if the name is an option."""
+_MORE = re.compile(r"[^\s\"'`,;&<>\])}]*")
+_NAME = re.compile(
+    r"(?:(?<![\w.\\-])|(?<=%22)|(?<=\\[nrt]))"
+    r"(?:(?i:api|access|secret|license) (?=(?i:key)\b))?[A-Za-z_.-][\w.-]{0,200}\w"
+)
 _CREDENTIAL = r"(?:(?=[^\s@:/]{0,99}\d)[\w.~+-]{8,512}|[\w.~+-]{24,512})"
-_PEM = (
+_PRIVATE_KEY = (
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
     r"((?:(?!-----BEGIN)[\s\S]){1,16384}?(?=-----END )"
     r"|[^\n]*(?:\n[^\n]{0,80}?(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{16,}={0,2}[ \t\r]*(?=\n|\Z))*)"
 )
-"""A private key to its end; if that is missing, as far as its lines look like base64."""
+"""To its end; if that is missing, as far as its lines look like base64."""
 _OF_SERVICE = (
     r"(?:(?<![A-Za-z0-9])|(?<=\\[bfnrt])|(?<=%[2-7][0-9A-F])|(?<=/bot))(?=[\w./:-]{16})("
     r"(?:hf|api_org|ghp|gho|ghu|ghs|ghr|npm|gsk|r8)_[A-Za-z0-9]{20,}"
@@ -112,109 +86,90 @@ _OF_SERVICE = (
 _FORMS = [
     re.compile(each)
     for each in (
-        *(_PEM, _OF_SERVICE),
-        r"\b(?:curl|wget)\b[^\n]{0,400}?\s(?:-[uU]|--\S*user)[= ]*[\"']?[^\s:\"'@/]+:([^\s\"']+)",
-        r"\b(?:mysql\w*|mongo\w*|sshpass|redis-cli|twine|(?:docker|podman|az)\slogin)\b[^\n]{0,200}?\s-[pa]\s?[\"']?([^\s\"']+)",
-        r"(?:hooks\.slack\.com/services|discord\w*\.com/api/webhooks|office\.com/webhook\w*)/([\w/@-]{20,})",
-        r"conda[\w.:-]{0,80}/t/([\w-]{8,512})",
-        rf"[?&](?:key|code)=({_CREDENTIAL})",
-        r"(?:Auth|login)\([bu]?[\"'][^\"'\n]{0,80}[\"'], ?[bu]?[\"']([^\"'\n]{4,512})[\"']",
-        r"\becho\s+[\"']?([^\s\"'|]{4,512})[\"']?\s*\|[^\n]{0,80}?(?:--password-stdin|\bsudo -S)",
-        r"[\"']key[\"']:[ ]?[\"']([0-9a-f]{32})[\"']",
+        *(_PRIVATE_KEY, _OF_SERVICE),
+        r"\bcurl\b[^\n]{0,400}?\s(?:-[uU]|--\S*user)[= ]*[\"']?[^\s:\"'@/]+:([^\s\"']+)",
+        r"(?:hooks\.slack\.com/services|discord\w*\.com/api/webhooks)/([\w/@-]{20,})",
+        r"[\"']key[\"']:[ ]?[\"']([0-9a-f]{32})[\"']",  # Kaggle's
         r"(?i:wandb)[^\n]{0,80}?(?<![0-9a-f])([0-9a-f]{40})(?![0-9a-f])",
         rf"(?<=http)s?://({_CREDENTIAL}(?::[^\s\"'<>/@]{{0,512}})?)@(?=[\w\[.-])",
         r"://[^\s/@:\"'<>]{0,512}:((?!\d{1,5}[/?#])[^\s\"'<>]{1,512})@(?=[\w\[.-])",
-        r"%3A%2F%2F[^\s%]{0,512}%3A((?!\d{1,5}%2F)[^\s&]{1,512}?)%40(?=[\w.-])",
+        r"(?i:\b(?:authorization|cookie)[\"']?: ?[\"']?)([^\r\n\"'}]{4,4096})",
         rf"(?i:bearer)\s+({_CREDENTIAL}[\w.~+/-]*={{0,2}})",
         r"(?i:basic|auth plain)\s+((?=\S{0,99}\d)[A-Za-z0-9+/]{12,512}={0,2})(?![\w-])",
     )
 ]
 """In each pattern, the group is the secret."""
-_NAME = re.compile(
-    r"(?:(?<![\w.\\-])|(?<=\\[nrt])|(?<=%[2-7][0-9A-Fa-f])"
-    r"|(?<=(?:%25|u00)[2-7][0-9A-Fa-f]))(?!secret-\d+\])"
-    r"(?:(?i:api|access|secret|private|license|encryption|signing|master|storage|account)"
-    r" (?=(?i:keys?)\b))?"
-    r"[A-Za-z_.-][\w.-]{0,200}\w"
+_ESCAPE = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b\]|\x9d)[^\x07\x1b\x9c\r\n]*(?:\x07|\x1b\\|\x9c)"
+    r"|\x1b[ -/]*[0-~]|[^\x08\r\n]\x08"
+    "|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
 )
-_QUOTE = r"(?:\\*(?:[\"']|u002[27])|%(?:25)?2[27]|&(?:quot|#39|#x27);|\*\*|[`\u2018-\u201d])"
-_SPACE = r"\s{0,20}"
-_REMARK = r"(?:[ ]?\([\w ./:-]{1,40}\)|\[[^\[\]\n]{1,40}\])"
-_TYPE = rf"(?::[ ]?[\w&][\w.\[\] |]{{0,40}}(?= =)|{_REMARK}(?=[ ]?[:=]))?"
-_SCHEME = r"(?:(?i:bearer|basic|token)\s)?"
-_ITEM = r"(?:[ \t]*\r?\n(?:[ \t]{0,40}- |(?=\S*\d)(?=[\w+/=.~-]{12,512}\s*(?:\n|\Z)))|[ \t]*)"
-_LIST = rf"[\[({{](?={_SPACE}[bur]?\\*[\"'])[^\[\](){{}}]{{1,4096}}(?=[\])}}])"
-_SIGN = (
-    rf"(?P<sign>{_TYPE}{_SPACE}(?:=>|->|<-|:=|[+?]?={{1,3}}|\.{{4,80}}:?"
-    rf"|: invalid \w{{1,20}} value:|[:\uff1a\uff1d]|%(?:25)?3[AaDd])|>(?=[^\s=])"
-    rf"|</\w{{1,20}}>\s{{0,20}}<\w{{1,20}}>"
-    rf"|[,\s{{]{{1,20}}{_QUOTE}?(?:[Vv]alue|default){_QUOTE}?[ ]?[:=]"
-    rf"|\s(?:(?:is|was|set to|provided|received|refreshed):?|(?:for|of) \S{{1,60}}:)\s"
-    rf"(?=[\"']|\S{{0,99}}\d)"
-    rf"|(?(end){_SPACE},{_SPACE}(?=[bur]?{_QUOTE})|(?!)))?"
-)
-_QUOTED = (
-    rf"{_SPACE}(?:\$|[bur]|[A-Za-z_][\w.]{{0,40}}\((?:\w{{1,20}}=)?[bur]?)?"
-    rf"(?P<open>\"{{3}}|'{{3}}|{_QUOTE}){_SCHEME}(?P<quoted>(?:(?!\n\n)[\s\S]){{0,4096}}?)"
-    r"(?<!\\)(?P=open)"
-)
-_LONGEST = 512
-"""Characters of a bare value by which it is judged."""
-_UNIT = r"(?:[^\s\"',;&<>]|(?<=\w)[\"'](?=\w)|[,;&](?![\s\"']|\Z|[\w.%#-]{1,80}[=:;]))"
-_UNQUOTED = rf"(?P<word>{_UNIT}{{1,{_LONGEST}}})"
-_MORE = re.compile(f"{_UNIT}*")
-_BARE = (
-    rf"(?(sign){_ITEM}|[,;~\s|\\\u2502\u2503]{{1,20}}(?:--? )?)"
-    rf"(?P<bare>{_LIST}|(?:[bur]?{_QUOTE})?{_SCHEME}{_UNQUOTED})"
-)
-_VALUE = re.compile(rf"(?P<end>{_QUOTE})?\]?{_SIGN}(?:{_QUOTED}|{_BARE})")
-"""What may follow the name of a secret: a sign, and a value, in quotes, bare or of YAML."""
-_REST = re.compile(r"[^\r\n\"'}]{0,4096}")
-_LINE_START = re.compile(r"(?:\A|\n)([ \t]*(?:- )?)[\"']?\Z")
-_LINES = re.compile(
-    r"[\"']?:[ \t]*(?:[|>][-+\d]{0,2}[ \t]*)?\r?\n"
-    r"(?P<lines>(?P<indent>[ \t]*(?:- )?)[^\s#][^\n]*(?:\n(?P=indent)[^\n]*){0,200})"
-)
-"""What stands in YAML below a key."""
+"""Escape sequences (ECMA-48), what is overwritten, and characters that are not shown."""
+
+
+@functools.lru_cache(maxsize=10_000)
+def _rank(name: str) -> int:
+    """Return 2 for the name of a secret, 1 for one of what may be a secret, else 0."""
+    words = [each.lower() for each in _WORD.findall(name)]
+    while len(words) > 1 and (
+        words[-1].isdigit() or words[-2:] in (["secret", "id"], ["key", "id"])
+    ):
+        words.pop()
+    before, last = ["", *words][-2:] if words else ("", "")
+    if last in _PLACE or (before in _OF_MODELS and last in ("token", "pass", "pwd")):
+        return 0
+    is_key = last in ("key", "keys") and (before in _OF_KEY or (before and name.isupper()))
+    is_token = last in _SECRET_AT_END or (last == "tokens" and before in [*_OF_KEY, "hf"])
+    if (
+        is_key
+        or is_token
+        or not {*words}.isdisjoint(_SECRET)
+        or (before and last in ("pass", "pwd"))
+    ):
+        return 2
+    return 1 if last in _MAYBE_AT_END or name == "KEY" else 0
+
+
+def is_secret(variable: str) -> bool:
+    return variable.upper() == "KEY" or _rank(variable.upper()) > 1 or _rank(variable) > 1
+
+
+def mask_secrets(env: Mapping[str, str]) -> dict[str, str]:
+    """Variables for printing: values whose names look like secrets become `***`.
+
+    Screens are shared and output is kept. The tasks get the real values.
+    """
+    return {name: "***" if is_secret(name) else value for name, value in env.items()}
+
+
+def is_secret_value(name: str, value: str) -> bool:
+    """Whether a value is a secret, by its name in a text: of a variable, a field or an option."""
+    value = value[:512]
+    if len(value) < _FEWEST_CHARACTERS or _NO_VALUE.fullmatch(value):
+        return False
+    return _rank(name) > 1 or (_rank(name) > 0 and _MIXED.match(value) is not None)
+
+
+def shown(text: str) -> str:
+    """Return a text as a terminal shows it; what NUL ends, as in /proc/PID/environ, in lines."""
+    return _ESCAPE.sub("", re.sub(r"\0(?=[\w-])", "\n", text))
 
 
 def replace_secrets(text: str, replacement: Callable[[str], str]) -> str:
-    def without(found: re.Match[str]) -> str:
-        start, end = found.start(1) - found.start(), found.end(1) - found.start()
-        return found[0][:start] + replacement(found[1]) + found[0][end:]
+    def without(found: re.Match[str], group: str | int = 1) -> str:
+        start, end = found.start(group) - found.start(), found.end(group) - found.start()
+        return found[0][:start] + replacement(found[group]) + found[0][end:]
 
     for pattern in _FORMS:
         text = pattern.sub(without, text)
     parts, done = [], 0
-    for found in _NAME.finditer(text):
-        name, (start, end) = found[0], found.span()
-        if start < done or not _rank(name):
-            continue
-        line = _LINE_START.search(text, max(0, start - 80), start)
-        value = _LINES.match(text, end) if line else None
-        if not (line and value and len(value["indent"]) > len(line[1])):
-            value = _VALUE.match(text, end)
-        if value is None:
-            continue
-        kinds = value.groupdict()
-        kind = next(k for k in ("lines", "quoted", "word", "bare") if kinds.get(k) is not None)
-        hidden = value[kind]
-        if kind == "word":
-            is_header = name.lower().endswith(("authorization", "cookie"))
-            is_yaml = _rank(name) > 1 and " " not in name and text[end : end + 2] == ": "
-            if is_header or (is_yaml and line):
-                hidden = (_REST.match(text, value.start(kind)) or value)[0].rstrip()
-            else:
-                hidden = hidden.rstrip(")]}.,:;!?\\")
-        is_token = name.lower().endswith("token")
-        is_option = name[0] == "-" and hidden[:1] != "-"
-        is_quoted = kind == "quoted" and not is_token
-        is_meant = kinds.get("sign", ":") or is_quoted or is_option or _MIXED.match(hidden)
-        # `--password PASSWORD` is a usage, `{'token': {...}}` the parameters of a model.
-        is_other = hidden.lower() in name.lower() or (is_token and hidden[:1] == "{")
-        if is_meant and not is_other and is_secret_value(name, hidden.lstrip("({")):
-            parts += [text[done : value.start(kind)], replacement(hidden)]
-            done = value.start(kind) + len(hidden)
-            rest = _MORE.match(text, done) if len(hidden) == _LONGEST else None
-            done = done if rest is None else rest.end()
+    for name in _NAME.finditer(text):
+        if name.start() >= done and _rank(name[0]) and (found := _VALUE.match(text, name.end())):
+            value = found["value"]
+            is_meant = not found["blank"] or (name[0][0] == "-" and value[0] != "-")
+            is_usage = value.lower() in name[0].lower()  # as in `--password PASSWORD`
+            if is_meant and not is_usage and is_secret_value(name[0], value):
+                parts += [text[done : found.start()], without(found, "value")]
+                more = None if found["open"] else _MORE.match(text, found.end())
+                done = (more or found).end()
     return "".join([*parts, text[done:]])
