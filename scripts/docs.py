@@ -119,7 +119,7 @@ another host inherits that of the ssh login. distrun sets these variables; `env`
 | TF_GRPC_REUSE_PORT | every task | `true`: TensorFlow's server can listen on the port that distrun holds for it. |
 | TF_USE_LEGACY_KERAS | `program.keras` | `1` with `keras: 2`, `0` with `keras: 3`. |
 | GRPC_FAIL_FAST | parameter_server | `use_caller` |
-| no_proxy | jobs whose tasks have ports | The inherited value, with the job's hosts appended. |
+| no_proxy, no_grpc_proxy | jobs whose tasks have ports | The inherited value, with the job's hosts appended: no proxy comes between the tasks. gRPC reads no_grpc_proxy first. |
 | CUDA_VISIBLE_DEVICES | hosts with GPUs; tasks that need none | The task's GPUs; `-1` for none. Not set if the spec does not mention GPUs and the task has its host to itself. |
 | TF_FORCE_GPU_ALLOW_GROWTH | tasks that share a GPU | `true`, unless it is inherited. |
 | OMP_NUM_THREADS, TF_NUM_INTRAOP_THREADS | every task | The task's share of the host's cores, unless they are inherited. |

@@ -227,7 +227,7 @@ class Agent:
 
     def _on_inspect(self, order: probe_messages.Inspect) -> Sequence[Report]:
         facts = probe_messages.ProgramFacts(
-            *("python3", "/src", {}, "/src/main.py"), is_python=True, digest=DIGEST, python="3.11.2"
+            *("python3", "/src", "/src/main.py"), is_python=True, digest=DIGEST, python="3.11.2"
         )
         host = Facts({"/src": 1 << 40})
         return [probe_messages.Inspected([facts for _ in order.programs], host)]

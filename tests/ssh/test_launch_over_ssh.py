@@ -24,6 +24,7 @@ echo "I am $DISTRUN_TASK on $(hostname), $in_use in use"
 echo "$LANG,$http_proxy,${ONLY_HERE-unset},${DISTRUN_X-unset},$(pwd)"
 echo "${GLIBC_TUNABLES:+kept} $MALLOC_ARENA_MAX"
 echo "no_proxy,$no_proxy"
+echo "$no_grpc_proxy"
 echo "$TF_CONFIG"
 """
 """What a host's agent holds for a task cannot be bound without SO_REUSEPORT."""
@@ -39,7 +40,7 @@ def test_tasks_have_the_environment_of_the_login_and_leave_nothing_but_the_agent
     on = ["localhost", {"name": "h1", "workdir": "/", "env": {"LANG": "C"}}, "h2"]
     done = distrun.checked("launch", ssh.spec(SHOWS, [h1, h2], hosts=on, cluster={"worker": 3}))
     lines = done.stdout.splitlines()
-    who, environment, malloc, no_proxy, config = (
+    who, environment, malloc, no_proxy, no_grpc_proxy, config = (
         line.partition(" | ")[2] for line in lines if line.startswith("worker:1")
     )
     assert who == "I am worker:1 on h1, 1 in use"
@@ -51,7 +52,7 @@ def test_tasks_have_the_environment_of_the_login_and_leave_nothing_but_the_agent
     workers = json.loads(config)["cluster"]["worker"]
     machines = [address.rpartition(":")[0] for address in workers]
     assert machines == [ssh.network.gateway, h1.address, h2.address]
-    assert {*machines, "inner", "h1", "h2"} <= set(no_proxy.split(","))
+    assert {*machines, "inner", "h1", "h2"} <= {*no_proxy.split(",")} & {*no_grpc_proxy.split(",")}
     wait_until(lambda: not any(map(ssh.processes, (h1, h2))))
     for host in (h1, h2):
         left = [path for path in host.home.rglob("*") if not path.is_dir()]

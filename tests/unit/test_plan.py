@@ -171,6 +171,7 @@ def cuda(*devices: str) -> list[str]:
     return [f"{CUDA}={each}" for each in devices]
 
 
+UNPROXIED = "no_proxy=mine no_grpc_proxy=mine,localhost"
 VARIABLES: dict[str, tuple[Spec, HostFacts, list[str]]] = {
     # In a group, sets have one order, unless the user chooses.
     "a group": (spec_of(TWO, role("evaluator")), FACTS, [f"{SEED}=0", f"{SEED}=0", SEED]),
@@ -185,7 +186,7 @@ VARIABLES: dict[str, tuple[Spec, HostFacts, list[str]]] = {
         spec_of(role("worker", env={"B": "role", OMP: "5", "TF_CONFIG": "{}"}),
                 program=replace(SCRIPT, env={"A": "program", "B": "program", "no_proxy": "mine"}),
                 hosts=(HostSpec(env={"A": "host", "C": "host", "PYTHONUNBUFFERED": ""}),)),
-        FACTS, [f"A=program B=role C=host PYTHONUNBUFFERED= {OMP}=5 no_proxy=mine TF_CONFIG={{}}"]),
+        FACTS, [f"A=program B=role C=host PYTHONUNBUFFERED= {OMP}=5 TF_CONFIG={{}} {UNPROXIED}"]),
     "keras 3": (by(keras=3), FACTS, [f"{LEGACY}=0"] * 2),
     "keras in env": (by(keras=2, env={LEGACY: "True"}), FACTS, [f"{LEGACY}=True"] * 2),
     "parameter_server fails fast": (CLUSTER, FACTS, ["GRPC_FAIL_FAST=use_caller"] * 5),
@@ -220,14 +221,15 @@ VARIABLES: dict[str, tuple[Spec, HostFacts, list[str]]] = {
     "malloc of a program": (by(pass_env=("MALLOC_CONF",)), FACTS, [TUNABLES] * 2),
     **{name: (spec_of(TWO), inherited(**{name: ""}), [TUNABLES] * 2)
        for name in ("LD_PRELOAD", "MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_")},
-    # The cluster's hosts are added to no_proxy.
+    # The cluster's hosts are added to no_proxy, and to no_grpc_proxy, which gRPC reads first.
     **{
         f"{environ}": (
             spec_of(role("worker", addresses=("a:1", "a:2", "[::1]:3")), hosts=(A,)),
-            inherited(**environ), [f"no_proxy={expected}"] * 3)
-        for environ, expected in (
-            ({}, "a,::1"), ({"no_proxy": "x, y,,a"}, "x,y,a,::1"), ({"NO_PROXY": "x"}, "x,a,::1"),
-            ({"no_proxy": "x", "NO_PROXY": "y"}, "x,a,::1"))
+            inherited(**environ), [f"no_proxy={expected} no_grpc_proxy={grpc or expected}"] * 3)
+        for environ, expected, grpc in (
+            ({}, "a,::1", ""), ({"no_proxy": "x, y,,a"}, "x,y,a,::1", ""),
+            ({"NO_PROXY": "x"}, "x,a,::1", ""), ({"no_proxy": "x", "NO_PROXY": "y"}, "x,a,::1", ""),
+            ({"no_grpc_proxy": "z", "no_proxy": "x"}, "x,a,::1", "z,a,::1"))
     },
 }  # fmt: skip
 """Of each task, variables with their values, `*` for any; without one those that are not set."""

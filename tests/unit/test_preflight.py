@@ -1,4 +1,4 @@
-"""What hosts' answers come to, judged without any host; and which proxies gRPC would use.
+"""What hosts' answers come to, judged without any host.
 
 Who is reached when ports of other hosts are dialled, and how fast hosts receive, on sockets.
 """
@@ -24,7 +24,6 @@ from distrun.agent.protocol import Cause, Code, HoldPorts, PortsHeld, PortsRefus
 from distrun.agent.protocol import probe_messages as probe
 from distrun.agent.protocol.causes import Subject
 from distrun.agent.tasks.ports import PortHolder
-from distrun.plan import proxy_use
 from distrun.preflight import Check, Grade
 from distrun.preflight.judgement import Answers, HostAnswers, judge
 from distrun.spec.host_spec import HostSpec
@@ -41,7 +40,7 @@ from harness.waiting import wait_until
 
 REFUSED = Cause(Code.CONNECTION_REFUSED)
 FACTS = probe.ProgramFacts(
-    *("python3", "/work", {}, "/work/train.py"),
+    *("python3", "/work", "/work/train.py"),
     is_python=True, digest="aa", python="3.11.4", tensorflow="2.21.0",
 )  # fmt: skip
 
@@ -174,26 +173,6 @@ def test_hosts_are_measured_by_each_other(case: str) -> None:
     checks = judged(*hosts, **about)
     assert sorted(bad(checks)) == expected
     assert all(cause_advice(each.cause) for each in checks if each.grade is Grade.FAILED)
-
-
-@pytest.mark.parametrize(
-    ("env", "proxied"),
-    [
-        ({}, []),
-        ({"http_proxy": "http://p:1"}, ["10.0.0.1", "gpu-1.lab"]),
-        ({"https_proxy": "socks5://p:1", "http_proxy": "http://p:1"}, []),
-        ({"http_proxy": "http://p:1", "no_proxy": "10.0.0.1, .lab"}, []),
-        ({"http_proxy": "http://p:1", "no_proxy": "*"}, ["10.0.0.1", "gpu-1.lab"]),
-        ({"http_proxy": "http://p:1", "no_proxy": "10.0.0.0/8"}, ["gpu-1.lab"]),
-        ({"http_proxy": "http://p:1", "no_grpc_proxy": "", "no_proxy": "10.0.0.1,.lab"},
-         ["10.0.0.1", "gpu-1.lab"]),
-        ({"grpc_proxy": "http://p:1", "no_grpc_proxy": "x", "no_proxy": ".lab,10.0.0.1"},
-         ["10.0.0.1", "gpu-1.lab"]),
-    ],
-)  # fmt: skip
-def test_a_proxy_is_told_as_grpc_would_use_it(env: dict[str, str], proxied: list[str]) -> None:
-    use = proxy_use(env, ["10.0.0.1", "gpu-1.lab"])
-    assert (list(use.machines) if use else []) == proxied
 
 
 @pytest.mark.parametrize("count", [32, 33, 1000])

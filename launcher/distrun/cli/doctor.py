@@ -31,7 +31,7 @@ def command(
 
     It connects to every host and runs the checks that a launch on other hosts runs before the
     first task: whether the hosts reach each other's ports, the versions of Python and TensorFlow,
-    the modules that the program imports, the script, folders, disks, clocks and proxies. It also
+    the modules that the program imports, the script, folders, disks and clocks. It also
     notes who else can connect to TensorFlow's servers. A host that cannot be used is named, and the
     others are checked without it. No task is started, and nothing is left on the hosts. The exit
     code is 69 if a check failed.

@@ -245,8 +245,7 @@ class HostFault(OwnEvent):
 class TaskRecord(Frozen, kw_only=True):
     """A planned task, as far as the job's state needs it.
 
-    `proxied` is set if its environment sends gRPC to a proxy instead of its peers. With
-    `owns_tf_config`, it serves where its own TF_CONFIG says, whatever its `address` is.
+    With `owns_tf_config`, it serves where its own TF_CONFIG says, whatever its `address` is.
     """
 
     name: str
@@ -254,7 +253,6 @@ class TaskRecord(Frozen, kw_only=True):
     index: int
     host: str
     address: str | None = None
-    proxied: Cause | None = None
     owns_tf_config: bool = False
     after: tuple[Role, ...] = ()
     """The roles whose tasks must be ready before it starts."""

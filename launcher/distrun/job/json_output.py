@@ -129,7 +129,6 @@ def task_json(task: TaskPlan) -> dict[str, Any]:
     return {
         "task": task.name,
         **fields,
-        "proxied": None if task.proxied is None else cause_text(task.proxied),
         "env": mask_secrets(task.environment),
         "tf_config": read_tf_config(task),
     }

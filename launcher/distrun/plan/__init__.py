@@ -7,12 +7,11 @@ rest. `distrun plan` shows the same object that `distrun launch` runs.
 
 from distrun.plan.facts import READ, HostFacts, visible_gpus
 from distrun.plan.placement import Placed, PortNeed, place, ports_needed, split_address
-from distrun.plan.proxies import PROXY_VARIABLES, proxy_use
 from distrun.plan.replacement import place_again, room_of_hosts
 from distrun.plan.tasks import GPUS, LARGEST_VARIABLE, Plan, TaskPlan, common_env, make
 
 __all__ = [
-    "GPUS", "LARGEST_VARIABLE", "PROXY_VARIABLES", "READ", "HostFacts", "Placed", "Plan",
+    "GPUS", "LARGEST_VARIABLE", "READ", "HostFacts", "Placed", "Plan",
     "PortNeed", "TaskPlan", "common_env", "make", "place", "place_again", "ports_needed",
-    "proxy_use", "room_of_hosts", "split_address", "visible_gpus",
+    "room_of_hosts", "split_address", "visible_gpus",
 ]  # fmt: skip

@@ -38,6 +38,7 @@ READ = (
     "PYTHONHASHSEED",
     "TF_FORCE_GPU_ALLOW_GROWTH",
     "TF_NUM_INTRAOP_THREADS",
+    "no_grpc_proxy",
     "no_proxy",
     *MALLOC_SETTINGS,
 )

@@ -15,7 +15,6 @@ from distrun.job.events import TaskRecord
 from distrun.plan import freed_memory, paths
 from distrun.plan.facts import HostFacts
 from distrun.plan.placement import Placed, split_address
-from distrun.plan.proxies import proxy_use
 from distrun.plan.ranks import Rank, rank_variables, ranks, torchrun_variables
 from distrun.plan.shares import divide_cores, divide_gpus, sharers
 from distrun.spec import placeholders, tensorflow_versions
@@ -325,6 +324,10 @@ def _plan_task(job: _Job, placed: Placed, facts: HostFacts, share: Mapping[str, 
     words = (*program.argv[1:], *program.args, *placed.role.args)
     written = {**placed.host.env, **spec.program.env, **placed.role.env}
     env.update((name, placeholders.fill(value, value_of)) for name, value in written.items())
+    if machines and "no_grpc_proxy" not in written:
+        # gRPC reads it before no_proxy: whatever that is, no proxy comes between the tasks.
+        old = facts.environ.get("no_grpc_proxy") or env["no_proxy"]
+        env["no_grpc_proxy"] = _no_proxy(old, machines)
     if _keeps_memory(job, placed):
         env.update(freed_memory.variables(facts.libc, facts.cores, (*names, *env)))
     task = TaskPlan(
@@ -351,7 +354,6 @@ def _plan_task(job: _Job, placed: Placed, facts: HostFacts, share: Mapping[str, 
         # A task without a cluster must not join that of the launching shell.
         unset=() if cluster is not None or owns_tf_config else ("TF_CONFIG",),
         log=f"{placed.role.role.value}-{placed.index}.log",
-        proxied=_proxied({**facts.environ, **env}, machines),
     )
     if cluster is not None:
         ends = '{"cluster": , "task": }' + json.dumps(task.tf_task)
@@ -381,13 +383,6 @@ def _check_length(name: str, length: int) -> None:
     """Reject a variable that Linux cannot pass to a task."""
     if len(name) + 1 + length >= LARGEST_VARIABLE:
         raise InvalidSpecError(cause=Cause(Code.TF_CONFIG_TOO_LONG, name=name, count=length))
-
-
-def _proxied(environ: Mapping[str, str], machines: Sequence[str]) -> Cause | None:
-    use = proxy_use(environ, machines)
-    if use is None or not use.machines:
-        return None
-    return Cause(Code.PEERS_BEHIND_PROXY, name=use.variable, host=use.machines[0])
 
 
 def _program_words(spec: Spec, placed: Placed, facts: HostFacts) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import Cause, Code, Subject
 from distrun.frozen import Frozen, field
-from distrun.plan import proxy_use
 from distrun.preflight import Check, Grade
 from distrun.spec.addresses import is_loopback
 from distrun.spec.model import ProgramSpec
@@ -93,7 +92,7 @@ def judge(answers: Answers) -> tuple[Check, ...]:
         *_check_network(answers),
         *(() if answers.rates is None else _check_bandwidth(answers, answers.rates)),
         *(check for each in answers.hosts for check in _check_host(each)),
-        *(check for host, its in facts for check in _check_program(host, its, answers.machines)),
+        *(check for host, its in facts for check in _check_program(host, its)),
         *_check_folders(answers),
         *_check_scripts(answers, facts),
         *_check_versions(facts, answers.newcomers),
@@ -141,7 +140,7 @@ def _check_disk(host: str, use: str, folder: str, free: int) -> Check:
     return _check(host, Subject.DISK, good, bad if free < _LITTLE else None, grade)
 
 
-def _check_program(host: str, facts: ProgramFacts, machines: Sequence[str]) -> Iterator[Check]:
+def _check_program(host: str, facts: ProgramFacts) -> Iterator[Check]:
     def unusable(code: Code, problem: Cause | None) -> Cause | None:
         return None if problem is None else Cause(code, within=(problem,))
 
@@ -151,11 +150,6 @@ def _check_program(host: str, facts: ProgramFacts, machines: Sequence[str]) -> I
     code = Code.INTERPRETER_UNUSABLE if facts.is_python else Code.PROGRAM_UNUSABLE
     good = Cause(Code.PROGRAM_FOUND, name=facts.program)
     yield _check(host, Subject.PROGRAM, good, unusable(code, facts.program_problem))
-    proxy = proxy_use(facts.environ, machines)
-    if proxy is not None:
-        bad = Cause(Code.PROXY_BETWEEN_HOSTS, name=proxy.variable, hosts=proxy.machines)
-        unused = Cause(Code.PROXY_UNUSED, name=proxy.variable)
-        yield _check(host, Subject.PROXIES, unused, bad if proxy.machines else None)
 
 
 def _check_folders(answers: Answers) -> Iterator[Check]:

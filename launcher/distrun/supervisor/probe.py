@@ -22,7 +22,7 @@ from typing import Any
 from distrun.agent.linux.facts import file_digest, free_bytes
 from distrun.agent.protocol import Cause, Code, Report, Subject, probe_messages
 from distrun.job import events
-from distrun.plan import PROXY_VARIABLES, Plan, TaskPlan, split_address
+from distrun.plan import Plan, TaskPlan, split_address
 from distrun.plan.ranks import RANKS
 from distrun.preflight import Check, Grade
 from distrun.preflight.judgement import Answers, HostAnswers, judge
@@ -326,7 +326,6 @@ class Probe:
             script=task.argv[1] if has_script else "",
             # A command of a custom role need not be like the program that trains.
             is_python=kind is not ProgramKind.COMMAND or (is_python and not is_custom),
-            variables=PROXY_VARIABLES if task.address and len(self._addresses) > 1 else (),
             or_home=task.or_home or (lacks_files and not is_on_host),
             modules=() if is_custom else self._modules,
         )

@@ -67,7 +67,6 @@ _JOB_KINDS = {
     Kind.NO_TENSORFLOW: (Code.TENSORFLOW_MISSING,),
     Kind.IMPORT_ERROR: (Code.MODULES_MISSING, Code.TF_KERAS_MISSING),
     Kind.SCRIPT_NOT_FOUND: (Code.SCRIPT_UNUSABLE, Code.PROGRAM_UNUSABLE),
-    Kind.PROXY: (Code.PROXY_BETWEEN_HOSTS, Code.PEERS_BEHIND_PROXY),
     Kind.NETWORK: (
         *(Code.PORTS_UNREACHABLE, Code.PORTS_NOT_DIALLED, Code.ADDRESS_SHARED),
         *(Code.LOOPBACK_IN_CLUSTER, Code.LOOPBACK_OF_HOST),
@@ -164,13 +163,10 @@ class _Analysis:
         if root is None and isinstance(trigger, events.TaskExited):
             root = (
                 self._early_exit()
-                or _behind_proxy(self._ended)
                 or self._late_for_collective()
                 or next((each for each in self._found if each.cause.code in _NO_SINGLE_TASK), None)
                 or self._not_answering()
             )
-        elif root is None and isinstance(trigger, events.TimedOut):
-            root = _behind_proxy(self._ended)
         if root is not None and root.kind is Kind.CLUSTER_MISMATCH:
             root = self._other_cluster() or root
         if root is not None:
@@ -566,16 +562,6 @@ def _suspended(ended: list[TaskState]) -> TaskFailure | None:
         if task.exit.suspended:
             state = Evidence(task=task.name, source=Source.PROCESS, text="state T (stopped)")
             return TaskFailure(Kind.UNRESPONSIVE, Cause(Code.SUSPENDED, task=task.name), (state,))
-    return None
-
-
-def _behind_proxy(ended: list[TaskState]) -> TaskFailure | None:
-    """Blame a proxy. TensorFlow reports no error then: such a task just waits."""
-    for task in ended:
-        if task.proxied is not None:
-            seen = Evidence(task=task.name, source=Source.VARIABLES, cause=task.proxied)
-            cause = Cause(Code.BEHIND_PROXY, task=task.name, within=(task.proxied,))
-            return TaskFailure(Kind.PROXY, cause, (seen,))
     return None
 
 

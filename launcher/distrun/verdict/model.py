@@ -71,7 +71,6 @@ class Source(str, Enum):
     EXIT = "exit"
     START = "start"
     PROCESS = "process"
-    VARIABLES = "variables"
     KERNEL = "kernel"
     LINK = "link"
     HOST = "host"

@@ -593,8 +593,6 @@ _LIMIT_PORTS = """a server of TensorFlow lets whoever connects read and write yo
     `ports.range` with a firewall, see docs/security.md"""
 _NOT_THAT_HOST = """{tasks_on_hosts} would be at {addresses}, which on every other host is that host
     itself"""
-_NO_PROXY = """unset http_proxy and https_proxy for the tasks, or name the cluster's hosts in
-    no_proxy (distrun does, unless the spec sets no_proxy itself)"""
 _OTHER_ADDRESS = "perhaps that address does not lead there: `address:` of a host names another"
 _OPEN_PORTS = f"""let the hosts reach each other's ports by TCP; `ports: {{{{range: 20000-21000}}}}`
     keeps them in a range that a firewall can allow; {_OTHER_ADDRESS}"""
@@ -764,9 +762,6 @@ TEXTS: dict[Code, Words] = {
     Code.FOLDER_SHARED: "{path}",
     Code.FOLDER_NOT_SHARED: "{path} on {host} is not the folder that {name} has",
     Code.FOLDER_NOT_USABLE: "a file in {path} cannot be written and read: {error}{within}",
-    Code.PROXY_UNUSED: "{name} is not used between the hosts",
-    Code.PROXY_BETWEEN_HOSTS: """{name} is set and no_proxy leaves hosts of the cluster out: gRPC
-        would go there for {hosts}""",
     Code.SERVERS_OPEN_TO_USERS: lambda c: (
         f"other users of the host can connect to TensorFlow's servers: {c.text}"
         + _if(c.count > 3, f" and {c.count - 3} more")
@@ -783,7 +778,6 @@ TEXTS: dict[Code, Words] = {
     Code.LOOPBACK_OF_HOST: _NOT_THAT_HOST,
     Code.TF_CONFIG_TOO_LONG: """{name} would take {count:,} bytes; Linux passes no variable over 128
         KiB""",
-    Code.PEERS_BEHIND_PROXY: "{name} is set, and no_proxy does not name {host}",
     Code.SSH_NOT_STARTED: "ssh cannot be started: {error}",
     Code.SSH_OPTION_REFUSED: "ssh refuses an option that it is given{ssh}",
     Code.SSH_CONFIGURATION_REFUSED: "ssh refuses its configuration{ssh}",
@@ -1116,7 +1110,6 @@ TEXTS: dict[Code, Words] = {
     Code.LISTENING: "it listens on port {port}",
     Code.WAITED_FOR_OTHERS: """{subject}waited for {text} tasks to connect, but the job has {count}:
         its TF_CONFIG does not match that of the others""",
-    Code.BEHIND_PROXY: "{subject}reaches its peers only through a proxy: {inner}",
     Code.RECORD_REMOVED: """{subject}could not be started: the folder of its log was removed while
         the job ran: {inner}""",
     Code.JOB_DID_NOT_START: "the job did not start within timeouts.start, {seconds:g} s",
@@ -1209,8 +1202,6 @@ ADVICE: dict[Code, Words] = {
     Code.TF_KERAS_MISSING: lambda c: f"install it: {install_command(c.name, _tf_keras(c))}",
     Code.MODULES_MISSING: """install {them} for this interpreter, or name another one with
         program.python or a host's `python`""",
-    Code.PROXY_BETWEEN_HOSTS: """add them to no_proxy (no_grpc_proxy), or set {name} to nothing
-        under program.env""",
     Code.SERVERS_OPEN_TO_USERS: _LIMIT_PORTS,
     Code.SERVERS_OPEN_TO_NETWORK: _LIMIT_PORTS,
     Code.TOO_FEW_SLOTS: "give the hosts more slots, or the cluster fewer tasks",
@@ -1446,8 +1437,8 @@ ADVICE: dict[Code, Words] = {
         relative path begins at `program.workdir`, and each worker needs a part of the files""",
     Code.VALUES_NOT_FINITE: """lower the learning rate, clip gradients, or inspect the sample that
         caused it""",
-    Code.PROXY_ANSWERED: _NO_PROXY,
-    Code.BEHIND_PROXY: _NO_PROXY,
+    Code.PROXY_ANSWERED: """unset http_proxy and https_proxy for the tasks, or name the cluster's
+        hosts in no_grpc_proxy (distrun does, unless the spec or the program sets it)""",
     Code.PEERS_LOST: "check the network between the hosts, and what the other tasks printed last",
     Code.EXCEPTION_RAISED: "see its traceback: {logs} -t {task}",
     Code.CHECKPOINT_NOT_FOUND: """all hosts must see the folder of the checkpoints, also those of

@@ -13,7 +13,6 @@ _PLACES = {
     Source.EXIT: "its exit",
     Source.START: "its start",
     Source.PROCESS: "its process",
-    Source.VARIABLES: "its variables",
     Source.KERNEL: "the kernel of {host}",
     Source.LINK: "the link to {host}",
     Source.HOST: "{host}",

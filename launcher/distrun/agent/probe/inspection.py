@@ -47,11 +47,6 @@ def _inspect_program(wanted: Program, script: str, due: float) -> ProgramFacts:
     found = ProgramFacts(
         wanted.argv[0],
         wanted.workdir,
-        environ={
-            name: os.fsdecode(env[name.encode()])
-            for name in wanted.variables
-            if name.encode() in env
-        },
         script=wanted.script,
         is_python=wanted.is_python,
         workdir_problem=workdir_problem,

@@ -144,8 +144,6 @@ class Code(StrEnum):
     MODULES_FOUND = "modules_found"  # name: of the interpreter
     MODULES_MISSING = "modules_missing"  # name: of the interpreter; text: the modules' names
     FOLDER_SHARED = "folder_shared"  # path
-    PROXY_UNUSED = "proxy_unused"  # name: of the variable
-    PROXY_BETWEEN_HOSTS = "proxy_between_hosts"  # name: of the variable; hosts: behind the proxy
     SERVERS_OPEN_TO_USERS = "servers_open_to_users"  # text: names; count: how many
     SERVERS_OPEN_TO_NETWORK = "servers_open_to_network"  # addresses: the host's
     PREFLIGHT_FAILED = "preflight_failed"  # host; within: the first failure; count: of all
@@ -157,7 +155,6 @@ class Code(StrEnum):
     LOOPBACK_IN_CLUSTER = "loopback_in_cluster"  # tasks, hosts, addresses: one of each
     LOOPBACK_OF_HOST = "loopback_of_host"  # tasks, hosts, addresses: one of each
     TF_CONFIG_TOO_LONG = "tf_config_too_long"  # name: the variable, count: bytes
-    PEERS_BEHIND_PROXY = "peers_behind_proxy"  # name: of the variable, host: the first such machine
 
     # A host could not be reached. `commands` holds first the one that logs in to the host, `text`
     # what ssh and the login printed, and `status` or `signal` how ssh ended.
@@ -406,7 +403,6 @@ class Code(StrEnum):
     SERVED_ELSEWHERE = "served_elsewhere"
     LISTENING = "listening"  # port
     WAITED_FOR_OTHERS = "waited_for_others"  # text: for how many; count: how many there are
-    BEHIND_PROXY = "behind_proxy"  # within: the variable
     RECORD_REMOVED = "record_removed"  # task, within: why it could not be started
     JOB_DID_NOT_START = "job_did_not_start"  # seconds; within: what kept hosts from it
     JOB_DID_NOT_END = "job_did_not_end"  # seconds
@@ -436,7 +432,6 @@ class Subject(StrEnum):
     TENSORFLOW = "tensorflow"
     KERAS = "keras"
     MODULES = "modules"
-    PROXIES = "proxies"
     SECURITY = "security"
 
 

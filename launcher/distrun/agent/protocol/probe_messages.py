@@ -78,8 +78,6 @@ class Program(Struct):
     """The path of its script; empty if it is not known to be a script."""
     is_python: bool = False
     """Whether `argv` begins with a Python interpreter, which can be asked for versions."""
-    variables: Sequence[str] = ()
-    """The environment variables to report."""
     or_home: bool = False
     modules: Sequence[str] = ()
     """The modules to look for with the interpreter."""
@@ -146,8 +144,6 @@ class ProgramFacts(Struct):
 
     program: str
     workdir: str
-    environ: Dict[str, str]
-    """Those of the requested variables that are set in its environment."""
     script: str = ""
     is_python: bool = False
     workdir_problem: Optional[Cause] = None

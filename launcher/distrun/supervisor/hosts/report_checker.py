@@ -113,7 +113,6 @@ class ReportChecker:
         self._most_programs = 0
         """How many programs it was ordered to inspect at a time."""
         self._modules: set[str] = set()
-        self._variables: set[str] = set()
         self._file_sizes: list[int] = []
         self._ignored: Counter[str] = Counter()
         """How often each task's progress was ignored."""
@@ -142,7 +141,6 @@ class ReportChecker:
             self._most_programs = max(self._most_programs, len(programs))
             for program in programs:
                 self._modules.update(program.modules)
-                self._variables.update(program.variables)
         elif name == "FileList":
             files = order.files
             self._file_sizes += [size for _, _, size, _ in files]
@@ -260,8 +258,6 @@ class ReportChecker:
                 _check_name(text, "version")
             if not self._modules.issuperset(program.missing):
                 raise FieldError(f"missing is {list(program.missing)!r}"[:100])
-            if not self._variables.issuperset(program.environ):
-                raise FieldError(f"environ is {list(program.environ)!r}"[:100])
 
     def _check_files(self, report: Any) -> None:
         numbers, offset = report.numbers, report.offset
