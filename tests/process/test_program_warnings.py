@@ -64,9 +64,8 @@ def test_a_real_interpreter_is_asked_for_its_modules(distrun: Distrun) -> None:
     spec = write_job(distrun.cwd, "import only_there\nimport json\n")
     (line, _) = distrun("validate", spec).stderr.splitlines()
     assert line.startswith("train.py:1:1: warning: there is no module 'only_there'")
-    spec = write_job(
-        distrun.cwd, "import only_there\nimport yaml\n", program={"python": "other/bin/python"}
-    )
+    code, program = "import only_there\nimport yaml\n", {"python": "other/bin/python"}
+    spec = write_job(distrun.cwd, code, program=program)
     stderr = distrun("validate", spec).stderr
     assert stderr.startswith("train.py:2:1: warning: there is no module 'yaml': neither beside")
     assert f"nor in {other}/bin/python" in stderr
@@ -78,18 +77,12 @@ def test_a_real_interpreter_is_asked_for_its_modules(distrun: Distrun) -> None:
 # Programs that certainly fail ---------------------------------------------------------------
 
 CERTAIN = {
-    "syntax": (
-        "import os\nprint('é', os.sep\n",
-        "train.py:2:6: Python {}.{} cannot parse this: '(' was never closed\n".format(
-            *sys.version_info
-        ),
-    ),
+    "syntax": ("import os\nprint('é', os.sep\n", "train.py:2:6: Python {}.{} cannot parse this: "
+        "'(' was never closed\n".format(*sys.version_info)),
     "encoding": ("# coding: no-such\n", "train.py:1:1: Python"),
     "syntax of a module": ("import faulty\n", "faulty.py:1:5: Python"),
     "syntax of a package": ("from package import x\n", "__init__.py:1:5: Python"),
-    "in a function that runs": (
-        "def main():\n    import no_such_module\nmain()\n", "there is no module",
-    ),
+    "in a function that runs": ("def main():\n    import no_such\nmain()\n", "is no module"),
 }  # fmt: skip
 UNCERTAIN = """\
 import os, subprocess, sys
@@ -125,10 +118,14 @@ def test_a_program_that_certainly_fails_is_refused(modules: Path, distrun: Distr
     for case, (script, words) in CERTAIN.items():
         spec = write_job(modules, script)
         others = (["launch", "-d", spec], ["run", "train.py"]) if case == "syntax" else ()
-        for command in (["launch", spec], *others):
+        for command in (["launch", spec], ["submit", spec, "--dry-run"], *others):
             said = distrun.told(65, *command)
             assert words in said
             assert said.endswith("nothing was started; to start it anyway: --force\n")
+        distrun.checked("submit", spec, "--dry-run", "--force")
+        doctor = distrun("doctor", spec)
+        assert (doctor.returncode, "failed" in doctor.stdout) == (69, True)
+        assert words.rstrip() in doctor.stdout or case == "in a function that runs"
     with pytest.raises(package.DistrunError, match="to start it anyway: force=True"):
         package.launch(package.load(spec))
     (modules / "go.sh").write_text("#!/bin/sh\necho went $1\n")

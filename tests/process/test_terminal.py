@@ -65,7 +65,7 @@ def test_an_interrupt_during_the_imports_shows_no_traceback(distrun: Distrun) ->
     assert done.stderr == b""
 
 
-QUESTION = "d leaves it running"
+QUESTION = "s: stop the job, d: leave, else: go on"
 
 
 def until(path: Path, end: str = "") -> str:

@@ -371,6 +371,7 @@ def test_the_caret_is_below_the_place_also_behind_wide_characters(folder: Path) 
         ({"CONDA_PREFIX": "conda"}, "", "conda/bin/python"),
         ({"VIRTUAL_ENV": "venv", "CONDA_PREFIX": "conda"}, "", "venv/bin/python"),
         ({"VIRTUAL_ENV": "removed", "CONDA_PREFIX": "conda"}, "", "conda/bin/python"),
+        (REMOVED := {"VIRTUAL_ENV": "removed"}, "", sys.executable),
         ({"VIRTUAL_ENV": "venv"}, "#!{}/opt/python3.9", "venv/bin/python"),
         ({"VIRTUAL_ENV": sys.prefix}, "#!{}/opt/python3.9", sys.executable),
         ({}, "#!{}/opt/python3.9", "opt/python3.9"),
@@ -397,7 +398,8 @@ def test_it_is_as_by_hand(
     found = program.find_interpreter(str(script), environ)
     assert program.find_interpreter(str(script), relative) == found
     assert found.path == str(tmp_path / expected)
-    assert (found is program.OWN_INTERPRETER) is (expected == sys.executable)
+    assert (program.OWN_INTERPRETER.why in found.why) is (expected == sys.executable)
+    assert ("/removed/bin/python' is not there" in found.why) is (active == REMOVED)
     script.chmod(0o644)  # by hand, its first line would mean nothing then
     expected = expected if active else sys.executable
     assert program.find_interpreter(str(script), environ).path == str(tmp_path / expected)

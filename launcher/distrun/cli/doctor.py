@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import click
 
 from distrun.cli import console
@@ -44,6 +46,7 @@ def command(
     """
     from distrun.cli.doctor_view import Checkup, print_report, status_line
     from distrun.cli.plan_view import hosts_json
+    from distrun.cli.program_check import ProgramCheck
     from distrun.job.folder import JobStore
     from distrun.job.json_output import output_json
     from distrun.spec.loader import load
@@ -52,8 +55,10 @@ def command(
 
     spec = load(spec_path or templates()[_BUNDLED], overrides=overrides)
     jobs = JobStore.default().jobs
-    with status_line() as show_status:
-        found = Checkup(check_hosts(spec, jobs, show_status, measures=measures))
+    with contextlib.closing(ProgramCheck(spec)) as program, status_line() as show_status:
+        made = check_hosts(spec, jobs, show_status, measures=measures)
+        program.wait()
+        found = Checkup(made, spec.local_host, program.warnings)
     if as_json:
         hosts = hosts_json(host for host in spec.hosts if host.name in found.hosts)
         checks = [output_json(check) for check in found.checks]

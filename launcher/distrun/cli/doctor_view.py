@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from rich.text import Text
 
@@ -13,7 +13,8 @@ from distrun.agent.protocol import Cause, Code, Hello, Subject
 from distrun.cli import console
 from distrun.cli.terminal import Terminal
 from distrun.preflight import Check, Grade
-from distrun.spec.problems import printable
+from distrun.spec.host_spec import HostSpec
+from distrun.spec.problems import Problem, printable
 from distrun.supervisor.round import Round
 from distrun.words.causes import cause_advice, cause_text
 from distrun.words.formats import format_count, format_duration, format_host_names, format_names
@@ -23,7 +24,7 @@ _REDRAW_SECONDS = 1.0
 
 
 class Checkup:
-    def __init__(self, made: Round) -> None:
+    def __init__(self, made: Round, here: HostSpec | None, warnings: Iterable[Problem]) -> None:
         self.hosts = made.hosts.names
         checks = [_reached(host, hello) for host, hello in made.hosts.hellos.items()]
         for subject, causes in (
@@ -35,6 +36,17 @@ class Checkup:
                 for host, cause in causes.items()
             ]
         checks += made.checks or ()
+        lacks = {each.host for each in checks if each.cause.code is Code.MODULES_MISSING}
+        checks += [
+            Check(
+                host=here.name,
+                subject=Subject.SCRIPT,
+                grade=Grade.FAILED,
+                cause=Cause(Code.UNCODED, text=str(each)),
+            )
+            for each in warnings
+            if here is not None and here.name not in lacks and each.is_certain
+        ]
         order = {host: number for number, host in enumerate(self.hosts)}
         self.checks = sorted(checks, key=lambda check: order.get(check.host, len(order)))
         is_usable = not (made.unreachable or made.failures)

@@ -24,12 +24,7 @@ _OPTIONS = (
     options.overrides_option,
     options.strict_option,
     options.no_preflight_option,
-    click.option(
-        "--force",
-        is_flag=True,
-        help="Start a program that certainly fails: it cannot be parsed, a module is missing, or "
-        "it is a notebook.",
-    ),
+    options.force_option,
     click.option("--dry-run", is_flag=True, help="Show what would run, like `distrun plan`."),
 )
 

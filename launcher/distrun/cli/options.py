@@ -131,6 +131,13 @@ strict_option = click.option(
     "as a failure (exit code 75).",
 )
 
+force_option = click.option(
+    "--force",
+    is_flag=True,
+    help="Start a program that certainly fails: it cannot be parsed, a module is missing, or it is "
+    "a notebook.",
+)
+
 task_option = click.option(
     "-t",
     "--task",

@@ -20,7 +20,7 @@ from distrun.cli import signals
 from distrun.cli.signals import TerminatedError
 from distrun.cli.spec_warnings import find_warnings, refuse_if
 from distrun.codec import from_json, to_json
-from distrun.errors import HostError, InvalidSpecError
+from distrun.errors import HostError
 from distrun.spec.model import Spec
 from distrun.spec.problems import Mark, Problem
 from distrun.supervisor import guard
@@ -114,15 +114,8 @@ class ProgramCheck:
         Raises:
             InvalidSpecError: it certainly fails; or there is any warning, and `strict` is set.
         """
-        if strict:
-            self.wait()
-            refuse_if(self.warnings, strict=True)
-            return
-        found = self.warnings if self.wait(_REFUSAL_SECONDS) else ()
-        certain = [str(each) for each in found if each.is_certain]
-        if certain:
-            hint = "nothing was started; to start it anyway: --force"
-            raise InvalidSpecError("\n".join(certain), hint=hint)
+        found = self.warnings if self.wait(None if strict else _REFUSAL_SECONDS) else ()
+        refuse_if(found, strict=strict, force=False)
 
     def close(self) -> None:
         """End the checks, without waiting for that."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distrun.cli import console
+from distrun.errors import InvalidSpecError
 from distrun.spec.problems import Mark, Problem, SpecProblemsError
 from distrun.strategies import STRATEGIES, Role, Workers
 from distrun.words.formats import format_names
@@ -60,10 +61,21 @@ def _keras_problems(spec: Spec) -> list[Problem]:
     return [Mark("program.keras").problem(cause_text(missing), advice)]
 
 
-def refuse_if(warnings: tuple[Problem, ...], *, strict: bool) -> tuple[Problem, ...]:
-    """Return the warnings. Raises SpecProblemsError if there are some and `strict` is set."""
+def refuse_if(
+    warnings: tuple[Problem, ...], *, strict: bool, force: bool = True
+) -> tuple[Problem, ...]:
+    """Return the warnings.
+
+    Raises:
+        SpecProblemsError: there are some, and `strict` is set.
+        InvalidSpecError: the program certainly fails, and `force` is not set.
+    """
     if warnings and strict:
         raise SpecProblemsError(warnings)
+    certain = [str(each) for each in warnings if each.is_certain]
+    if certain and not force:
+        hint = "nothing was started; to start it anyway: --force"
+        raise InvalidSpecError("\n".join(certain), hint=hint)
     return warnings
 
 

@@ -15,6 +15,7 @@ from distrun.frozen import replace
 from distrun.job import queued_job
 from distrun.job.folder import JobStore
 from distrun.slurm import batch_job, batch_script, submission
+from distrun.spec.host_spec import HostSpec
 from distrun.spec.loader import load
 from distrun.spec.model import Spec
 from distrun.spec.problems import printable
@@ -29,6 +30,7 @@ from distrun.words.formats import format_duration
 @options.name_option
 @options.overrides_option
 @options.strict_option
+@options.force_option
 @click.option("--dry-run", is_flag=True, help="Print what is submitted; submit nothing.")
 def command(
     spec_path: str,
@@ -36,6 +38,7 @@ def command(
     name: str | None,
     overrides: tuple[str, ...],
     strict: bool,
+    force: bool,
     dry_run: bool,
 ) -> int:
     """Submit the job that SPEC describes to Slurm or Kubernetes, and print its id.
@@ -55,10 +58,21 @@ def command(
       distrun submit job.yaml --set slurm.time=12h -- --epochs 10
       distrun submit job.yaml --dry-run > job.sh
     """
-    spec = load(spec_path, overrides=overrides, extra_args=args, name=name, is_submitted=True)
+    spec = load(
+        spec_path,
+        overrides=overrides,
+        extra_args=args,
+        name=name,
+        is_submitted=True,
+        is_forced=force,
+    )
     print_success(spec)
-    print_warnings(refuse_if(find_warnings(spec), strict=strict))
-    if any(host.pod for host in spec.hosts):
+    has_pods = any(host.pod for host in spec.hosts)
+    # The nodes have this machine's files and, without slurm.setup, its variables.
+    is_alike = not (has_pods or spec.slurm.setup)
+    checked = replace(spec, hosts=(HostSpec(),)) if is_alike else spec
+    print_warnings(refuse_if(find_warnings(checked), strict=strict, force=force))
+    if has_pods:
         return _submit_to_kubernetes(spec, dry_run=dry_run)
     assert spec.origin is not None  # noqa: S101 - the loader sets it
     # On the nodes, the file is read again: there, its hosts are those of the allocation.

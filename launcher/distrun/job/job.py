@@ -373,7 +373,8 @@ class Job:
 
     def _sampled_report(self, task: TaskState) -> tuple[Mapping[str, str], float | None]:
         """What a task had reported when it was sampled last, if its supervisor cannot be asked."""
-        samples = history.last(self.folder, task.name, _SAMPLES) if self.is_running else []
+        has_no_end = self.is_running or self.is_lost
+        samples = history.last(self.folder, task.name, _SAMPLES) if has_no_end else []
         found: Sample | None = None
         for sample in samples:
             is_of_attempt = sample.attempt == task.attempt and sample.progress

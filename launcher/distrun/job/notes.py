@@ -32,7 +32,7 @@ def job_notes(job: Job, *, has_times: bool = True) -> list[str]:
     elif job.is_lost and job.record_fault is not None:
         notes.append(f"its record {job.record_fault}; its result is lost")
     elif job.is_lost:
-        notes.append("its supervisor died, or its record is damaged; its result is lost")
+        notes.append("its supervisor died; its result is lost")
     elif job.record_note:
         notes.append(job.record_note)
     if job.is_running:

@@ -14,7 +14,7 @@ from distrun.lint.rules import PROGRAM_RULES, RULES, check, imported_modules
 from distrun.spec.asked_interpreter import environment, short_version
 from distrun.spec.model import BY_RUN, Sync
 from distrun.spec.problems import Mark, Problem
-from distrun.spec.target import Target, find_target, shown_path
+from distrun.spec.target import Target, find_target, shown_interpreter, shown_path
 from distrun.spec.tensorflow_versions import LEGACY_KERAS, VARIABLES, is_keras_2
 from distrun.spec.value_warnings import ask_interpreter, check_module
 from distrun.sync.unsent_files import unsent_reads
@@ -78,8 +78,8 @@ def _judge(spec: Spec, target: Target) -> list[Problem]:
             unchecked.append(Mark(shown_path(file), line, column).unchecked(f"{why}: {text}"))
     if program.modules:
         env = {**os.environ, **environment(spec), **VARIABLES[spec.program.keras]}
-        program.python, program.missing = target.python or sys.executable, frozenset(answer.missing)
-        program.install = install_command(program.python)
+        program.python, program.missing = shown_interpreter(spec, target), frozenset(answer.missing)
+        program.install = install_command(target.python or sys.executable)
         program.keras = None if is_keras_2(env.get(LEGACY_KERAS)) else answer.keras
         trains = any(not role.role.is_custom for role in spec.roles)
         found += check(program, spec, (*(RULES if trains else PROGRAM_RULES), unsent_reads))

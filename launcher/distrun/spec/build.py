@@ -50,7 +50,7 @@ def build(document: Section, context: LoadContext, problems: Problems) -> model.
 
 
 def default_name(file: str) -> str:
-    stem = os.path.splitext(os.path.basename(file))[0]
+    stem = os.path.splitext(os.path.basename(os.path.normpath(file)))[0]
     # A file's name may be bytes that are not UTF-8.
     return printable(os.fsencode(stem).decode("utf-8", "replace"))[:LONGEST_NAME]
 

@@ -412,6 +412,7 @@ def find_interpreter(script: str, environ: Mapping[str, str]) -> Interpreter:
     of the script's first line, as if the script was started by hand; else the one that runs
     distrun.
     """
+    lacking = ""
     for name in _ACTIVE:
         folder = environ.get(name, "")
         if folder and os.path.realpath(folder) == os.path.realpath(sys.prefix):
@@ -419,9 +420,12 @@ def find_interpreter(script: str, environ: Mapping[str, str]) -> Interpreter:
         path = os.path.abspath(os.path.join(folder, "bin", "python"))
         if folder and os.access(path, os.X_OK):
             return Interpreter(path, f"of the active environment ({name})")
+        if folder:
+            lacking += f" ({name} is set, and {quoted_path(path)} is not there)"
     word = _python_of_first_line(script) if script and os.access(script, os.X_OK) else ""
     path = shutil.which(word, path=environ.get("PATH")) or "" if word else ""
-    return Interpreter(path, "of the script's first line") if path else OWN_INTERPRETER
+    found = Interpreter(path, "of the script's first line") if path else OWN_INTERPRETER
+    return Interpreter(found.path, found.why + lacking)
 
 
 def _python_of_first_line(script: str) -> str:

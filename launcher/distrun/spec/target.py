@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
@@ -56,6 +57,13 @@ def find_target(spec: Spec) -> Target | None:
     if len(words) > 1 and words[0] == "-m":
         return _module(words[1], workdir, python)
     return _script(os.path.join(workdir, words[0]), python) if words[0].endswith(".py") else None
+
+
+def shown_interpreter(spec: Spec, target: Target) -> str:
+    """What runs it on this machine, and why that."""
+    here = spec.local_host
+    chosen = None if here is None else spec.program.interpreter_on(here)
+    return str(chosen or target.python or sys.executable)
 
 
 def _script(path: str, python: str | None) -> Target:

@@ -17,7 +17,7 @@ from distrun.spec.model import OF_SHELLS, OWN_PORT, ProgramKind, command_hint
 from distrun.spec.nodes import flow_style
 from distrun.spec.problems import Mark, Problem, quoted
 from distrun.spec.schedulers import SlurmSpec
-from distrun.spec.target import find_target
+from distrun.spec.target import find_target, shown_interpreter
 from distrun.strategies import Workers
 from distrun.words.formats import install_command
 
@@ -174,7 +174,7 @@ def check_module(spec: Spec, target: Target) -> list[Problem]:
     """Say what is missing for a bundled job, or for a module that is not in the folder."""
     top = target.module.partition(".")[0]
     answer, unchecked = ask_interpreter(spec, target, BUNDLED_NEEDS if target.is_bundled else [top])
-    python = target.python or sys.executable
+    python, shown = target.python or sys.executable, shown_interpreter(spec, target)
     lacking = ", ".join(name for name in BUNDLED_NEEDS if name in answer.missing)
     if target.is_bundled and lacking:
         message = f"the bundled job needs {lacking}, which {python} does not have"
@@ -183,7 +183,7 @@ def check_module(spec: Spec, target: Target) -> list[Problem]:
     # A package of that name in the folder comes before an installed one.
     is_beside = os.path.isfile(os.path.join(target.folder, top, "__init__.py"))
     if top in answer.missing or (top and is_beside and spec.local_host is not None):
-        where = f"neither in {target.folder}, nor in {python}"
+        where = f"neither in {target.folder}, nor in {shown}"
         message = f"there is no module {target.module!r}: {where}"
         hint = "correct the name, or write the folder that has it in program.workdir"
         if target.module.endswith(".py"):
