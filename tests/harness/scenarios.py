@@ -229,8 +229,11 @@ def _task_event(job: Job, task: str, verb: str, rest: list[str]) -> list[Any]:
         return job(events.SavingStarted, task=task, attempt=attempt)
     if verb in ("reports", "first"):
         values = dict(each.split("=") for each in rest)
-        fields = {"attempt": attempt} if verb == "first" else {}
-        kind = events.FirstStep if fields else events.TaskReported
+        is_printed = values.pop("printed", "") != ""
+        at = float(len(job.history)) if job.now is None else job.now
+        kind = events.FirstStep if verb == "first" else events.TaskReported
+        first: dict[str, Any] = {"attempt": attempt, "is_printed": is_printed}
+        fields = first if verb == "first" else {"step_at": at}
         return job(kind, task=task, values=values, **fields)
     return {"start": job.started, "end": job.ended}[verb](task)
 

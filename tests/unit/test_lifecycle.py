@@ -293,22 +293,42 @@ def test_events_after_the_end_change_nothing() -> None:
 
 def test_over_resumes_costs_and_changes_add_up_and_nothing_is_forgotten() -> None:
     job = play(["mwm worker:2 | rooms worker:1@h2", "link-lost h2", "lost h2", "timer restart:1",
-                "worker:0 gone -15", "plan worker:0@h1 worker:1@h3"])  # fmt: skip
-    steps = {"task": "worker:0", "step": 1, "former_step": 3, "repeated_steps": 2}
-    for is_restart in (False, True):
-        job(events.TrainingContinued, seconds=4.0 + is_restart, is_restart=is_restart, **steps)
+                "worker:0 reports STEP=3", "worker:0 gone -15", "plan worker:0@h1 worker:1@h3",
+                "worker:0 start", "worker:0 first STEP=2", "worker:0 reports STEP=3"])  # fmt: skip
     created = {name: value for name, value in vars(job.history[0]).items() if name != "at"}
     queued = {name: created[name] for name in ("job_id", "name", "strategy", "spec_file")}
     job(events.JobQueued, batch_id="7", **queued)
     for change in ("restart.max=1", "restart.max=2"):
         job(events.JobResumed, **{**created, "changes": (change,), "down": 5.0})
         job.planned("worker:0")
-        job(events.TrainingContinued, seconds=6.0, **steps)
+        job.started("worker:0")
+        attempt, at = job.attempt("worker:0"), float(len(job.history))
+        job(events.FirstStep, task="worker:0", attempt=attempt, values={"STEP": "2"})
+        job(events.TaskReported, task="worker:0", values={"STEP": "3"}, step_at=at)
     state = job.state
     assert (state.down, state.repeated_steps, len(state.changes)) == (10.0, 4, 2)
     assert state.task_names == ["worker:0", "worker:1"]
-    assert ([each.seconds for each in state.replacements], state.budget(JOB).total) == ([4.0], 1)
+    (lost,) = state.replacements
+    assert (lost.seconds, lost.repeated_steps, state.budget(JOB).total) == (0.05, 2, 1)
     assert (state.batch_id, state.queued_at is None) == ("7", False)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "steps"),
+    [
+        ("STEP=50", "STEP=41", 10), ("STEP=50", "STEP=51", 0), ("STEP=50", "STEP=0", 50),
+        ("STEP=50", "STEP=70", 0), ("EPOCH=2 STEP=70", "EPOCH=2 STEP=61", 10),
+        ("EPOCH=2 STEP=34", "EPOCH=1 STEP=21", None), ("STEP=50", "STEP=41 printed=1", None),
+    ],
+)  # fmt: skip
+def test_what_a_restart_repeats_is_told_once_for_all_its_tasks(
+    before: str, after: str, steps: int | None
+) -> None:
+    job = play(["mwm worker:2 | max=2", f"worker:0 worker:1 reports {before}", "worker:0 gone 1",
+                "worker:1 gone -15", "again worker:0 worker:1",
+                f"worker:0 worker:1 first {after}"])  # fmt: skip
+    (cost,) = job.state.interruptions
+    assert (cost.repeated_steps, cost.is_restart, cost.seconds) == (steps, True, 10.0)
 
 
 @pytest.mark.parametrize("timer", ["restart:x", "health:y"])

@@ -158,7 +158,6 @@ _SHOWN = (
     events.JobPlanned,
     events.JobResumed,
     events.PlanFailed,
-    events.TrainingContinued,
     events.FilesPreserved,
     events.LinkRestored,
     events.LogsIncomplete,

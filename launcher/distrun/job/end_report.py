@@ -123,8 +123,7 @@ def _cost_of_restarts(job: Job) -> str:
     if not job.restarts:
         return ""
     text = f"after {format_count(job.restarts, 'restart')}"
-    continued = (each for each in job.history if isinstance(each, events.TrainingContinued))
-    gaps = [each for each in continued if each.is_restart]
+    gaps = [each for each in job.state.interruptions if each.is_restart]
     if not gaps:
         return text
     lost = format_duration(sum(each.seconds for each in gaps))

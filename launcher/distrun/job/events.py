@@ -290,29 +290,6 @@ class PlanFailed(OwnEvent):
     cause: Cause
 
 
-class TrainingContinued(OwnEvent):
-    """A task reports steps again after the job was resumed or planned again, or has restarted.
-
-    Steps that were not saved are repeated.
-
-    Attributes:
-        step: the first step that is reported or printed, as the task counts.
-        former_step: the last step that the task had reported or printed before.
-        seconds: the time between these steps; after a resume, since the end of the job.
-        repeated_steps: how many steps are repeated; None: unknown.
-        is_restart: whether the task has restarted by the plan that it had before.
-    """
-
-    task: str
-    step: int
-    former_step: int
-    seconds: float
-    epoch: int | None = None
-    former_epoch: int | None = None
-    repeated_steps: int | None = None
-    is_restart: bool = False
-
-
 class PreflightSkipped(OwnEvent):
     """The hosts were not checked before the first task, as `--no-preflight` asked."""
 
@@ -395,12 +372,13 @@ class StartsCanceled(OwnEvent):
 class FirstStep(OwnEvent):
     """The attempt has reported or printed its first step. `at` is by the supervisor's clock.
 
-    `values` are its progress then, by the keys of a report.
+    `values` are its progress then, by the keys of a report; `is_printed`: it has not reported them.
     """
 
     task: str
     attempt: int
     values: dict[str, str] = field(default_factory=dict)
+    is_printed: bool = False
 
 
 class SavingStarted(OwnEvent):

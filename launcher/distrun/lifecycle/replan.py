@@ -8,7 +8,16 @@ from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import replace
 from distrun.job import events
 from distrun.lifecycle import outcomes, restarts, starts
-from distrun.lifecycle.state import Budget, Incident, JobPhase, JobState, TaskPhase, TaskState
+from distrun.lifecycle.state import (
+    Budget,
+    Incident,
+    Interruption,
+    JobPhase,
+    JobState,
+    LastStep,
+    TaskPhase,
+    TaskState,
+)
 from distrun.strategies import Role
 from distrun.verdict.model import Replacement
 
@@ -39,6 +48,7 @@ def resume(state: JobState, event: events.JobResumed) -> restarts.Transition:
         changes=(*state.changes, *event.changes),
         down=state.down + event.down,
         repeated_steps=state.repeated_steps,
+        interruptions=state.interruptions,
         lost_agents=state.lost_agents,
         former_hosts={**state.former_hosts, **state.hosts},
         dropped=state.dropped,
@@ -165,17 +175,31 @@ def _replacement(
     )
 
 
-def continue_training(state: JobState, event: events.TrainingContinued) -> restarts.Transition:
-    """Note how many steps the last resume or replacement has cost."""
-    if event.is_restart:
-        return state, []
+def continue_training(state: JobState, event: events.FirstStep) -> JobState:
+    """Note what an interruption has cost, by the first step after it. Each is noted once."""
+    task = state.tasks[event.task]
+    before = task.last_step
+    first = LastStep.of(event.values, event.at, is_restart=False)
+    if before is None or first is None or not task.is_in_group:
+        return state
+    waiting = (each for each in state.tasks.values() if each.last_step is not None)
+    state = state.with_tasks(replace(each, last_step=None) for each in waiting)
+    is_known = before.epoch == first.epoch and not event.is_printed
+    cost = Interruption(
+        at=event.at,
+        seconds=round(max(0.0, event.at - before.at), 3),
+        repeated_steps=max(0, before.step - max(0, first.step - 1)) if is_known else None,
+        is_restart=before.is_restart,
+    )
+    state = replace(state, interruptions=(*state.interruptions, cost))
     last = state.replacements[-1] if state.replacements else None
+    if cost.is_restart:
+        return state
     if last is None or (state.resumed_at and state.resumed_at[-1] > last.at):
-        steps = state.repeated_steps + (event.repeated_steps or 0)
-        return replace(state, repeated_steps=steps), []
-    measured = replace(last, seconds=event.seconds, repeated_steps=event.repeated_steps)
+        return replace(state, repeated_steps=state.repeated_steps + (cost.repeated_steps or 0))
+    measured = replace(last, seconds=cost.seconds, repeated_steps=cost.repeated_steps)
     verdict = state.verdict
     if verdict is not None and verdict.replacement == last:
         verdict = replace(verdict, replacement=measured)
     replacements = (*state.replacements[:-1], measured)
-    return replace(state, replacements=replacements, verdict=verdict), []
+    return replace(state, replacements=replacements, verdict=verdict)

@@ -502,7 +502,7 @@ def begin_or_plan(state: JobState, incident: Incident, at: float) -> Transition:
         return _leave_out(before, incident, cause, at)
     if _needs_plan(state, incident):
         return request_plan(state, incident)
-    fresh = [state.tasks[name].next_attempt() for name in incident.tasks]
+    fresh = [state.tasks[name].next_attempt(is_restart=True) for name in incident.tasks]
     state, starts = start(begin(state, incident), fresh, incident.cause)
     is_of_evaluator = incident.budget == Role.EVALUATOR.value
     return state, starts if is_of_evaluator else [*start_timer(state), *starts]

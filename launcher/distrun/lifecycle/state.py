@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from enum import Enum
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import Frozen, field, replace
@@ -101,6 +101,41 @@ def highest(values: Iterable[int | None]) -> int | None:
     return max((each for each in values if each is not None), default=None)
 
 
+class LastStep(NamedTuple):
+    """The last step that a task had made before its present attempt. `at`: Unix seconds."""
+
+    step: int
+    epoch: int | None
+    at: float
+    is_restart: bool
+    """Whether the task has restarted by the plan that it had before."""
+
+    @classmethod
+    def of(cls, values: dict[str, str], at: float, *, is_restart: bool) -> LastStep | None:
+        """Return the step that these values tell; None: they tell none."""
+        step, epoch = (
+            int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
+            for text in (values.get(key, "") for key in ("STEP", "EPOCH"))
+        )
+        return None if step is None else cls(step, epoch, at, is_restart)
+
+
+class Interruption(Frozen, kw_only=True):
+    """What a restart, a resume or another plan has cost.
+
+    Attributes:
+        at: when the first of its tasks made a step again.
+        seconds: between this step and the last one before it.
+        repeated_steps: None: unknown.
+        is_restart: whether the task has restarted by the plan that it had before.
+    """
+
+    at: float
+    seconds: float
+    repeated_steps: int | None
+    is_restart: bool
+
+
 class TaskState(TaskRecord, kw_only=True):
     """A planned task in its present attempt, or its last one. Times are Unix seconds."""
 
@@ -138,6 +173,10 @@ class TaskState(TaskRecord, kw_only=True):
     stopped_by_us: bool = False
     reported: dict[str, str] = field(default_factory=dict)
     """The progress that it reported last; set once it has exited."""
+    step_at: float | None = None
+    """When its step had changed last, of that progress."""
+    last_step: LastStep | None = None
+    """Of its earlier attempts, until a task that was interrupted with it makes a step."""
     used: Used = Used()
 
     @property
@@ -201,13 +240,17 @@ class TaskState(TaskRecord, kw_only=True):
         phase = self.final_phase if self.restart is None else TaskPhase.RESTARTING
         return replace(self, phase=phase, ended_at=at, used=used or self.used_if_ended)
 
-    def next_attempt(self) -> TaskState:
+    def next_attempt(self, *, is_restart: bool = False) -> TaskState:
         """Return the same task before its next attempt, without the results of the last one."""
         lasting = (*TaskRecord.__dataclass_fields__, "agent", "first_attempt", "used")
         kept = {name: getattr(self, name) for name in lasting}
-        return TaskState(**kept, attempt=self.attempt + (not self.has_only_waited))
+        at = self.step_at
+        last = None if at is None else LastStep.of(self.reported, at, is_restart=is_restart)
+        attempt = self.attempt + (not self.has_only_waited)
+        return TaskState(**kept, attempt=attempt, last_step=last or self.last_step)
 
 
+_MOST_DIGITS = 15
 SIGKILL = 9
 JOB = "job"
 """The name of the budget of all tasks that have none of their own."""
@@ -403,6 +446,7 @@ class JobState(Frozen, kw_only=True):
     """The seconds between its ends and its resumes."""
     repeated_steps: int = 0
     """How many steps were trained again after its resumes, as far as tasks have reported steps."""
+    interruptions: tuple[Interruption, ...] = ()
     hosts: dict[str, HostState] = field(default_factory=dict)
     lost_agents: tuple[LostAgent, ...] = ()
     """Those whose logs may still be on their hosts, also after a resume."""

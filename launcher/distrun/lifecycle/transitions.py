@@ -309,6 +309,7 @@ def _change_task(state: JobState, task: str, **changes: Any) -> restarts.Transit
 
 
 def _on_first_step(state: JobState, event: events.FirstStep) -> restarts.Transition:
+    state = replan.continue_training(state, event)
     return _change_task(state, event.task, first_step_at=event.at, first_step=event.values)
 
 
@@ -330,7 +331,6 @@ _TRANSITIONS: dict[type[Event], Callable[[JobState, Any], restarts.Transition]] 
     events.HostFault: _on_host_fault,
     events.JobPlanned: replan.apply_plan,
     events.PlanFailed: replacements.on_plan_failed,
-    events.TrainingContinued: replan.continue_training,
     events.PreflightFound: _on_preflight_found,
     events.Aborted: _on_aborted,
     events.TaskReady: _on_task_ready,
@@ -342,7 +342,7 @@ _TRANSITIONS: dict[type[Event], Callable[[JobState, Any], restarts.Transition]] 
     events.SavingStarted: lambda state, event: _change_task(state, event.task, is_saving=True),
     events.SavingEnded: _on_saving_ended,
     events.TaskReported: lambda state, event: _change_task(
-        state, event.task, reported=event.values
+        state, event.task, reported=event.values, step_at=event.step_at
     ),
     events.StopRequested: _on_stop_requested,
     events.TimedOut: _on_timed_out,

@@ -180,6 +180,7 @@ class Report:
         rows: list[dict[str, Any]] = []
         last: dict[str, Any] = {}
         """The last restart or resume."""
+        costs = {each.at: each for each in self.job.state.interruptions}
         unmade = unmade_restarts(self.history)
         had_tasks = {*self.job.hosts_in_use, *(span.host for span in self.spans)}
 
@@ -204,9 +205,9 @@ class Report:
                     found.task and last.get("verdict") == ""
                 ):
                     last["verdict"] = f"{_first_line(found.cause)} ({found.kind.value})"
-                case events.TrainingContinued() if last:
-                    cost = steps_text(event.repeated_steps)
-                    last["cost"] = f"{format_duration(event.seconds)} without a step, {cost}"
+                case events.FirstStep(at=at) if last and at in costs:
+                    steps = steps_text(costs[at].repeated_steps)
+                    last["cost"] = f"{format_duration(costs[at].seconds)} without a step, {steps}"
         return rows[:_MOST_ROWS]
 
     def hosts(self) -> list[tuple[events.HostReady, str]]:

@@ -190,8 +190,6 @@ class Planning:
             if request.restart not in state.incidents or self._plan is None:
                 continue
             renewed = {task.name for task in state.tasks.values() if state.has_new_agent(task)}
-            lost = {task.name for task in state.tasks.values() if state.why_unusable(task)}
-            self._running.training.interrupt(state.tasks.keys() - renewed - lost)
             self._limit_wait()
             self._round = NextRound(self.hosts, request, self._plan, renewed, _rooms(state))
             self._finish()

@@ -29,7 +29,6 @@ from distrun.supervisor.stall_detector import (
     SUSPECT_SECONDS,
     StallDetector,
 )
-from distrun.supervisor.training_gap import TrainingGap
 
 _MOST_VALUES = 100
 """How many keys of a task are kept: those that it reported last."""
@@ -176,9 +175,6 @@ class RunningTasks:
         self._job, self._emit, self._analyzer = job, job.emit, analyzer
         self._tasks: dict[str, RunningTask] = {}
         self._history = HistoryLog(job.folder)
-        self.training = TrainingGap(job.emit, time.time)
-        if job.former is not None:
-            self.training.resume(job.former, job.last_change)
         self.stacks = StackCollector(job)
         self.signs = StallDetector(
             *(job.loop, job.spec.timeouts.stall, job.folder.size_of_log, self._list_watched),
@@ -206,7 +202,6 @@ class RunningTasks:
         if task.name in self._tasks:
             self._tasks[task.name].close()
         self._tasks[task.name] = RunningTask(task, self._job, self._tails, self)
-        self.training.start(task.name)
 
     def start(self, report: protocol.TaskStarted) -> None:
         if report.task in self._tasks:
@@ -297,15 +292,19 @@ class RunningTasks:
         self._job.clients.broadcast(progress)
         if known.first_step_at is None and "STEP" in progress.values:
             values = {k: v for k, v in progress.values.items() if k in ("EPOCH", "STEP")}
-            name, attempt = task.name, known.attempt
-            self._emit(events.FirstStep(at=progress.at, task=name, attempt=attempt, values=values))
+            self._emit(
+                events.FirstStep(
+                    at=progress.at,
+                    task=task.name,
+                    attempt=known.attempt,
+                    values=values,
+                    is_printed=not task.reports_steps,
+                )
+            )
         is_saving = progress.values.get("SAVING") == "1"
         if is_saving is not known.is_saving and known.saves < _MOST_SAVES:
             kind = events.SavingStarted if is_saving else events.SavingEnded
             self._emit(kind(at=progress.at, task=task.name, attempt=known.attempt))
-        if known.is_in_group:
-            is_printed = not task.reports_steps
-            self.training.record(task.name, progress.values, is_printed=is_printed)
 
     def on_step(self, task: RunningTask, step: str | None, *, is_moving: bool) -> None:
         """It has this step now. None: it has only other progress."""

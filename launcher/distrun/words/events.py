@@ -32,7 +32,7 @@ from distrun.words.formats import (
     format_time,
 )
 from distrun.words.progress import progress_words
-from distrun.words.verdicts import LABEL_INDENT, evidence_lines, steps_text
+from distrun.words.verdicts import LABEL_INDENT, evidence_lines
 
 if TYPE_CHECKING:
     from distrun.job.scheduler import QueueEntry
@@ -250,18 +250,6 @@ def _plan_failed(event: events.PlanFailed) -> str:
     return f"{cause_text(event.cause)}{'; waiting for a host' if is_waiting else ''}"
 
 
-def _training_continued(event: events.TrainingContinued) -> str:
-    step, former = (
-        f"{'' if epoch is None else f'epoch {epoch}, '}step {step}"
-        for epoch, step in ((event.epoch, event.step), (event.former_epoch, event.former_step))
-    )
-    cost = steps_text(event.repeated_steps)
-    return (
-        f"{event.task} trains again at {step}, {format_duration(event.seconds)} after {former}: "
-        f"{cost}"
-    )
-
-
 def _timed_out(event: events.TimedOut) -> str | None:
     timer = event.timer
     if timer.kind is TimerKind.RESTART:  # the starts that follow say the same
@@ -339,7 +327,6 @@ _TEXTS: dict[type[events.Event], str | Callable[[Any], str | None]] = {
     events.PreflightEnded: _preflight_ended,
     events.JobPlanned: _job_planned,
     events.PlanFailed: _plan_failed,
-    events.TrainingContinued: _training_continued,
     events.Aborted: lambda event: f"the job cannot continue: {cause_with_advice(event.cause)}",
     events.TaskStarted: lambda event: (
         f"{event.task} started (pid {event.pid}"
