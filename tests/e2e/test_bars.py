@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from distrun.job.printed_progress import PrintedProgress
-from distrun.spec.tensorflow_versions import KERAS_2, KERAS_2_WITHOUT_TENSORFLOW, TENSORFLOW_1
+from distrun.spec.tensorflow_versions import KERAS_2, KERAS_2_WITHOUT_TENSORFLOW
+from distrun.verdict.old_names import IN_COMPAT_V1
 from harness.preloaded import PreloadedPython
 from harness.requirements import skip
 from harness.training import DEADLINE, RunPython, environment
@@ -75,7 +76,7 @@ print(json.dumps([find(modules[start], path) for start, path in asked]))
 
 
 def test_names_are_where_the_tables_say(run_python: RunPython, tmp_path: Path) -> None:
-    of_1 = [f"{module}.{name}" for module, each in TENSORFLOW_1.items() for name in each]
+    of_1 = [name.removeprefix("tensorflow.") for name in IN_COMPAT_V1]
     of_keras_2 = [("keras", key) for key in KERAS_2_WITHOUT_TENSORFLOW]
     for key, removed in KERAS_2.items():
         is_told_otherwise = removed.keywords or key.endswith("AUTO") or "legacy" in key

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-from distrun.spec import tensorflow_versions as removed
-
 _MISSING = (
     re.compile(r"module '(?P<module>[\w.]+)' has no attribute '(?P<name>\w+)'"),
     re.compile(r"cannot import name '(?P<name>\w+)' from '(?P<module>[\w.]+)'"),
@@ -25,12 +23,19 @@ def missing_name(line: str) -> str:
     return f"{module}.{match['name']}"
 
 
-_TOP_LEVEL = removed.TENSORFLOW_1[""] | removed.GONE | {"estimator"}
-TENSORFLOW_1 = frozenset(
-    ".".join(filter(None, ("tensorflow", module, name)))
-    for module, names in {**removed.TENSORFLOW_1, "": _TOP_LEVEL}.items()
+# The loader has it in memory if the package has been replaced since the job began.
+_FILE = f"{__file__.rpartition('/')[0]}/tensorflow_1.txt"
+_TABLE = __spec__.loader.get_data(_FILE).decode()  # type: ignore[union-attr]
+_ROWS = [line.split() for line in _TABLE.splitlines() if not line.startswith("#")]
+IN_COMPAT_V1 = frozenset(
+    f"tensorflow.{name}" if module == "-" else f"tensorflow.{module}.{name}"
+    for module, *names in _ROWS
     for name in names
 )
+TENSORFLOW_1 = IN_COMPAT_V1 | {
+    f"tensorflow.{name}" for name in ("contrib", "estimator", "examples")
+}
+"""Names that TensorFlow 2 lacks. What is not in tf.compat.v1 were modules of their own."""
 SUCCESSORS = {
     "experimental_run_v2": "strategy.run",
     "experimental_make_numpy_dataset": "tf.data.Dataset.from_tensor_slices",
