@@ -158,6 +158,7 @@ def test_yaml_is_read_as_kubectl_reads_it() -> None:
     own: Json = {"t": ["12e4567", "1e-3", "08", "0o644", "Y", "on"], "mode": 0o644, "once": True}
     fields = f"<<: {{mode: 0644, once: On, t: {own['t']}}}"
     text = tfjob({"Worker": replicas(x="y")}).replace("x: y", fields)
+    text = f"kind: A\n...\n%YAML 1.2\n---\n{text}"
     assert converted(text)[0]["kubernetes"]["pod"] == {"spec": {"containers": [own]}}
     assert [each for each in own["t"] if f"- '{each}'\n" not in convert(text)] == []
 

@@ -14,7 +14,7 @@ from distrun.spec.nodes import Mapping
 from distrun.spec.placeholders import literal
 from distrun.spec.problems import Problems, SpecProblemsError, printable
 from distrun.spec.schedulers import QUANTITIES, plain
-from distrun.spec.yamlnodes import parse
+from distrun.spec.yamlnodes import parse_all
 from distrun.spec.yamltext import dump
 from distrun.strategies import STRATEGIES, USUAL, Role
 from distrun.words.formats import one_line
@@ -26,9 +26,6 @@ _CONTAINER = "tensorflow"
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _VARIABLE = re.compile(r"\$(\$)|\$\(([^)]*)\)")
 """As Kubernetes expands them in `command`, `args` and `env`; the first form stands for `$`."""
-_DOCUMENTS = re.compile(r"^---(?=\s|\Z)", re.MULTILINE)
-_NO_DOCUMENT = re.compile(r"(?:%YAML|[ \t]*#|\.\.\.).*|\s*")
-"""A line that is no part of a document's values."""
 _KEYS = {"cpu": "cpus", "memory": "memory", "nvidia.com/gpu": "gpus"}
 """What a spec calls the resources of pods that are all alike."""
 _STRONGER = {"queue": "metadata's label", "priority_class": "pods"}
@@ -47,13 +44,8 @@ def convert(text: str, entry_point: Sequence[str] = (), shown: str = "TFJOB") ->
     `entry_point`: of the image, for containers without a command. `shown`: its name in messages.
     Raises InvalidSpecError.
     """
-    problems, roots, above = Problems(), [], 0
-    for each in _DOCUMENTS.split(re.sub("^\ufeff", "", text, flags=re.MULTILINE)):
-        if not all(map(_NO_DOCUMENT.fullmatch, each.splitlines())):
-            roots.append(parse(each, shown, own := Problems()))
-            if own and not problems.full:
-                parse("\n" * above + each, shown, problems)  # for the places in the file
-        above += each.count("\n")
+    problems = Problems()
+    roots = parse_all(re.sub("^\ufeff", "", text, flags=re.MULTILINE), shown, problems)
     problems.raise_if_any()
     objects = [plain(each, is_manifest=True) for each in roots if isinstance(each, Mapping)]
     for each in list(objects):

@@ -218,11 +218,7 @@ def _has_form(node: Node, form: Any, path: str, problems: Problems) -> bool:
     return False
 
 
-_BOOLEANS = {
-    spelt(word): word in ("y", "yes", "on")
-    for word in ("y", "yes", "on", "n", "no", "off")
-    for spelt in (str.lower, str.capitalize, str.upper)
-}
+_BOOLEAN = re.compile("(y|Y|yes|Yes|YES|on|On|ON)|n|N|no|No|NO|off|Off|OFF")
 """Those of YAML 1.1, beside true and false."""
 
 
@@ -234,8 +230,8 @@ def plain(node: Node, *, is_manifest: bool = False) -> Any:
     if isinstance(node, Sequence):
         return [plain(each, is_manifest=is_manifest) for each in node.items]
     if isinstance(node, Scalar):
-        if is_manifest and node.plain and node.text in _BOOLEANS:
-            return _BOOLEANS[node.text]
+        if is_manifest and node.plain and (word := _BOOLEAN.fullmatch(node.text)):
+            return word[1] is not None
         is_octal = node.plain and re.fullmatch("0[0-7]+", node.text)
         return int(node.text, 8) if is_octal else node.value
     found = {each.key.text: plain(each.value, is_manifest=is_manifest) for each in node.entries}

@@ -104,22 +104,30 @@ def parse(text: str, file: str, problems: Problems, *, whole: Mark | None = None
 
     With `whole`, every node has this place (for a text that is not a file).
     """
+    found = parse_all(text, file, problems, whole=whole, most=1)
+    return next(iter(found), None)
+
+
+def parse_all(
+    text: str, file: str, problems: Problems, *, whole: Mark | None = None, most: int | None = None
+) -> list[Node]:
+    """The documents in `text`, at least one and at most so many; none after adding a problem."""
     composer = _Composer(file, problems, whole)
     bad = _FORBIDDEN.search(text)
     if bad:
         message = f"the character {quoted(bad[0])} is not allowed in YAML"
         hint = "remove it, or write it as an escape in double quotes"
         problems.add(composer.mark_at(text, bad.start()), message, hint)
-        return None
+        return []
     tag = _TAG_DIRECTIVE.search(text)
     if tag:
         mark = composer.mark_at(text, tag.start())
         problems.add(mark, "YAML tags are not used here", "remove the %TAG line")
-        return None
+        return []
     try:
-        return composer.document(yaml.parse(text, Loader=_LOADER))
+        return composer.documents(yaml.parse(text, Loader=_LOADER), most)
     except _RejectedError:
-        return None
+        return []
     except yaml.MarkedYAMLError as error:
         place = error.problem_mark or error.context_mark
         context, begin = f"{error.context}, " if error.context else "", error.context_mark
@@ -132,7 +140,7 @@ def parse(text: str, file: str, problems: Problems, *, whole: Mark | None = None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         # Errors of PyYAML's reader, and of escapes outside Unicode, have no position.
         problems.add(whole or Mark(file, 1, 1), f"not valid YAML: {error}")
-    return None
+    return []
 
 
 def _syntax_hint(text: str, place: Any) -> str:
@@ -173,16 +181,17 @@ class _Composer:
         column = offset - before.rfind("\n")
         return self._whole or Mark(self._file, before.count("\n") + 1, column)
 
-    def document(self, events: Iterator[Any]) -> Node:
-        root: Node | None = None
+    def documents(self, events: Iterator[Any], most: int | None) -> list[Node]:
+        roots: list[Node] = []
         for event in events:
             if isinstance(event, _AROUND):
                 continue
-            if root is not None:
+            if len(roots) == most:
                 hint = "a spec is one document; remove the '---' and what does not belong"
                 self._reject(event, "a second document begins here", hint)
-            root = self._node(next(events), events, 0)
-        return root if root is not None else Scalar(self.mark(None), "")
+            self._anchors.clear()
+            roots.append(self._node(next(events), events, 0))
+        return roots or [Scalar(self.mark(None), "")]
 
     def _reject(self, event: Any, message: str, hint: str = "") -> NoReturn:
         self._problems.add(self.mark(event.start_mark), message, hint)
