@@ -412,7 +412,10 @@ class Job:
 
     @property
     def behind(self) -> str | None:
-        """Which running task has done clearly fewer steps than the others of its role."""
+        """Which running task has done clearly fewer steps than the others of its role.
+
+        Nobody knows how far a task is whose host's link is lost.
+        """
         if self._behind is None:
             return None
         name, least, usual = self._behind
@@ -423,7 +426,10 @@ class Job:
         """The task that is behind, its step, and that of the others."""
         found: dict[str, list[tuple[float, str]]] = {}
         for name, report in self._present.items():  # others are of different times
-            values = report.values
+            task, values = self.state.tasks[name], report.values
+            host = self.state.hosts.get(task.host)
+            if task.phase is not TaskPhase.RUNNING or (host and host.link_lost is not None):
+                continue
             step, epoch = number(values.get("STEP", "")), number(values.get("EPOCH", "0"))
             if step is not None and epoch is not None:
                 same = f"{name.partition(':')[0]} {epoch} {number(values.get('STEPS', ''))}"
