@@ -316,9 +316,13 @@ def test_a_host_whose_disk_is_full_or_read_only_is_replaced(fault: Any, world: L
     job.until(lambda: job.running.get("worker:1") == "h3", 90)
     if fault is World.fill_disk:
         assert "is full" in job.said()
-    else:
-        verdict = job.status()["verdict"]
-        assert verdict["kind"] == "host_lost"
-        assert "is read-only" in verdict["cause"]
-        assert "see `dmesg` on that host" in verdict["advice"]
-    job.succeed()
+        job.succeed()
+        return
+    verdict = job.status()["verdict"]
+    assert verdict["kind"] == "host_lost"
+    assert "is read-only" in verdict["cause"]
+    assert "see `dmesg` on that host" in verdict["advice"]
+    fault(job, "h3")
+    job.exit("worker:1", 1)
+    assert job.end(60) == 69
+    assert "not restarted: no host has room for worker:1" in job.said()

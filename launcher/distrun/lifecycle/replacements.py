@@ -49,12 +49,16 @@ def leave_host(
 
     Tasks that the job does not need stay down if they cannot move. `cause`: why it is unusable.
     """
-    impossible = outcomes.host_failure(outcomes.without_restart(state, cause))
+    there = [task for task in state.tasks.values() if task.host == name and _is_missing(task)]
+    why = Cause(Code.RESTART_NOT_APPLICABLE)
+    if there and not state.has_room_beside(name):
+        why = Cause(Code.NO_ROOM, tasks=tuple(task.name for task in there))
+    reason = outcomes.with_reason(cause, why if state.has_restarts else None)
+    impossible = outcomes.host_failure(reason)
     actions: list[Action] = []
     if state.phase is JobPhase.PREPARING:
         is_spare = name in state.hosts and state.hosts[name].spare
         return (state, actions) if is_spare else outcomes.end_job(state, impossible)
-    there = [task for task in state.tasks.values() if task.host == name and _is_missing(task)]
     # A custom role may take the group along, and the group no evaluator.
     for each in sorted(there, key=lambda task: (not task.role.is_custom, not task.is_in_group)):
         task = state.tasks[each.name]
