@@ -221,16 +221,10 @@ class CellRun:
         ]
         lost = self._lost()
         result = Result(
-            cell=self._cell,
-            seconds=time.monotonic() - began,
-            state=job["state"],
-            code=self._launch.returncode,
-            verdicts=verdicts,
-            restarts=job["restarts"],
-            lost=lost,
-            survivors=len(survivors),
-            violations=violations,
-        )
+            cell=self._cell, seconds=time.monotonic() - began, state=job["state"],
+            code=self._launch.returncode, verdicts=verdicts, restarts=job["restarts"], lost=lost,
+            survivors=len(survivors), violations=violations,
+        )  # fmt: skip
         violations += self._violations(result, self._to_be_named(job))
         return result
 

@@ -127,18 +127,11 @@ class Cluster:
         self._write(
             "slurm.conf",
             _CONF.format(
-                hostname=socket.gethostname().partition(".")[0],
-                address=self.network.gateway,
-                prefix=self.network.prefix,
-                folder=self.folder,
-                ctld_port=ports[0],
-                slurmd_port=ports[1],
-                nodes=len(self.nodes),
-                cores=CORES,
-                memory=MEMORY_MB,
-                gpus=GPUS,
+                hostname=socket.gethostname().partition(".")[0], address=self.network.gateway,
+                prefix=self.network.prefix, folder=self.folder, ctld_port=ports[0], cores=CORES,
+                slurmd_port=ports[1], nodes=len(self.nodes), gpus=GPUS, memory=MEMORY_MB,
             ),
-        )
+        )  # fmt: skip
 
     def _write(self, name: str, text: str) -> None:
         self.folder.joinpath(name).write_text(text)

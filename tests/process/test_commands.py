@@ -100,6 +100,7 @@ def test_running_jobs_are_not_ended_by_wrong_usage(distrun: Distrun) -> None:
     assert distrun("wait", "--timeout", "200ms", first).returncode == 124
     jobs = json.loads(distrun.asked("ps", "-a", "--json"))["jobs"]
     assert {job["job_id"]: job["state"] for job in jobs} == {first: "running", second: "running"}
+    assert all(f"{first} is running, too" in distrun.told(0, "kill", "job") for _ in range(2))
     assert distrun("kill", "--all").returncode == 0
     assert survivors(first) == survivors(second) == []
 

@@ -112,6 +112,9 @@ def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list
         raise UsageError("name jobs or use --all, not both")
     if jobs:
         found = {folder.job_id: folder for folder in map(store.find, jobs)}
+        for each in store.running():
+            if each.job_id not in found and each.name() in jobs:
+                console.print_message(f"{each.job_id} is running, too, and is not stopped")
         return list(found.values())
     if everything:
         return [each for each in store.folders() if _is_own(each) and _may_run(each)]

@@ -412,10 +412,7 @@ class Job:
 
     @property
     def behind(self) -> str | None:
-        """Which running task has done clearly fewer steps than the others of its role.
-
-        Nobody knows how far a task is whose host's link is lost.
-        """
+        """Which running task has done clearly fewer steps than the others of its role."""
         if self._behind is None:
             return None
         name, least, usual = self._behind
@@ -423,12 +420,12 @@ class Job:
 
     @cached_property
     def _behind(self) -> tuple[str, float, float] | None:
-        """The task that is behind, its step, and that of the others."""
+        """The task that is behind, its step, and the others'. A lost link hides its tasks."""
         found: dict[str, list[tuple[float, str]]] = {}
         for name, report in self._present.items():  # others are of different times
             task, values = self.state.tasks[name], report.values
             host = self.state.hosts.get(task.host)
-            if task.phase is not TaskPhase.RUNNING or (host and host.link_lost is not None):
+            if task.phase is not TaskPhase.RUNNING or (host and host.link_lost):
                 continue
             step, epoch = number(values.get("STEP", "")), number(values.get("EPOCH", "0"))
             if step is not None and epoch is not None:
