@@ -269,20 +269,15 @@ class Round:
         return tasks
 
     def _judge(self, checks: tuple[Check, ...]) -> None:
-        spares = self.hosts.spares
-        failed = {
-            check.host if check.host in spares else check.cause.hosts[0]: check
-            for check in checks
-            if check.grade is Grade.FAILED and self._is_about_spares(check)
-        }
+        failed = {c for c in checks if c.grade is Grade.FAILED and self._is_about_spares(c)}
         # A spare that cannot be used is no failure.
         self.checks = tuple(
-            replace(check, grade=Grade.WARNING) if check in failed.values() else check
-            for check in checks
+            replace(check, grade=Grade.WARNING) if check in failed else check for check in checks
         )
         self._record_checks(self.checks)
-        for host, check in failed.items():
-            self._leave_out(host, check.cause)
+        for check in (each for each in checks if each in failed):
+            is_spare = check.host in self.hosts.spares
+            self._leave_out(check.host if is_spare else check.cause.hosts[0], check.cause)
         bad = [check for check in self.checks if check.grade is Grade.FAILED]
         if bad and not self.hosts.checks_all:
             code, host, within = Code.PREFLIGHT_FAILED, bad[0].host, (bad[0].cause,)
