@@ -49,6 +49,8 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "status": (-255, 255),
     "chosen": (1, 65535),
     "numbers": (0, 1 << 31),
+    "ports": (1, 65535),
+    "rate": (0, 1e15),
 }
 """The ranges of numbers by the names of their fields, or the last word of those, as `pid` for
 `agent_pid`. Both ends are included. A list has its items'."""
@@ -57,6 +59,11 @@ _USUAL = {int: (-(1 << 63), 1 << 63), float: (-_LARGEST, _LARGEST)}
 _SURROGATE = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 """No text has these. U+DC80 to U+DCFF stand for bytes that are not UTF-8."""
 _LONGEST_SHOWN = 60
+_LONGEST_SENT = 1 << 17
+"""Characters of a text that a host may send: those of the longest environment variable."""
+_LONGEST_OF_CAUSE = 4000
+"""Characters of a text in a cause; the rest is cut off."""
+_CUT = " ... (cut)"
 _OTHER_FORM = (TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What readers raise for values of other types."""
 
@@ -145,7 +152,8 @@ def _reader(kind: Any, name: str = "", of: type = object) -> _Reader:  # noqa: C
         return functools.partial(_read_number, kind, name, low, high)
     if kind is str:
         # A file may be anybody's, and is only shown; what hosts say is worked with.
-        return functools.partial(_read_text, name, is_strict=issubclass(of, Struct))
+        is_strict = issubclass(of, Struct)
+        return functools.partial(_read_text, name, is_strict=is_strict, is_cut=of is Cause)
     if kind is Any or not isinstance(kind, type):
         return lambda value: value
     if hasattr(kind, "from_json"):
@@ -200,8 +208,12 @@ def _read_number(kind: Any, name: str, low: float, high: float, value: Any) -> A
     return kind(value)
 
 
-def _read_text(name: str, value: Any, *, is_strict: bool) -> str:
+def _read_text(name: str, value: Any, *, is_strict: bool, is_cut: bool) -> str:
     if not isinstance(value, str) or (is_strict and _SURROGATE.search(value)):
+        raise _wrong(name, value)
+    if is_cut and len(value) > _LONGEST_OF_CAUSE:
+        return value[: _LONGEST_OF_CAUSE - len(_CUT)] + _CUT
+    if is_strict and len(value) > _LONGEST_SENT and name != "text":  # that of stacks
         raise _wrong(name, value)
     return value
 

@@ -80,14 +80,13 @@ def test_hosts_cannot_choose_our_address(seen_from: str, monkeypatch: pytest.Mon
     assert own_address([hello("gpu1", "198.18.0.3", seen_from)]) == "10.1.1.1"
 
 
-NO_CONNECTION = ("224.0.0.1", "240.0.0.1", "0.0.0.0", "ff02::1", "::ffff:0.0.0.0", "gpu1",
-                 "10.0.0.1 ", "10.0.0.1%$(id)", "fd00::1%;id")  # fmt: skip
+NO_ADDRESS = ("gpu1", "10.0.0.1 ", "10.0.0.1%$(id)", "fd00::1%;id")
 ODD_NETWORKS = ("", "100.64.0.1", "127.0.0.1", "fe80::1%eth0", "169.254.3.4", "::ffff:10.0.0.1")
 
 
-@pytest.mark.parametrize("address", [*NO_CONNECTION, *ODD_NETWORKS])
+@pytest.mark.parametrize("address", [*NO_ADDRESS, *ODD_NETWORKS])
 @pytest.mark.parametrize("field", ["address", "seen_from"])
-def test_an_address_that_no_connection_has_is_a_fault(field: str, address: str) -> None:
+def test_what_is_no_address_is_a_fault(field: str, address: str) -> None:
     said = hello("gpu1")._replace(pid=7, **{field: address})
     fault = ReportChecker().find_fault(said)
     assert (fault is None) is (address in ODD_NETWORKS)

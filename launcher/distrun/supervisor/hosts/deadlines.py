@@ -23,9 +23,7 @@ SLOWEST_LINK = 16 * 1024
 """Bytes per second. The files, and the logs after the shutdown, must be sent faster on average."""
 LONGEST_SHUTDOWN = 2 * 3600.0
 """Seconds that the agent may send logs after its shutdown, however fast it sends them."""
-_ORDERS = {answer: order for order, answers in ANSWERS.items() for answer in answers} | {
-    "FilesReady": "FileList",
-    "FilesRefused": "FileList",
+_ORDERS = ANSWERS | {
     "TaskStarted": "StartTask",
     "TaskNotStarted": "StartTask",
     "TaskEnded": "StopTask",
@@ -69,7 +67,7 @@ class OrderDeadlines:
         elif name == "FileList":
             self._file_bytes += sum(size for _, _, size, _ in order.files)  # type: ignore[attr-defined]
             extra = self._file_bytes / SLOWEST_LINK
-        elif name not in ANSWERS and name != "StartTask":
+        elif name not in _ORDERS.values():
             return
         if name != "FileList" or order.last:  # type: ignore[attr-defined]
             self._set(name, getattr(order, "task", ""), extra)

@@ -25,7 +25,6 @@ from distrun.supervisor.hosts.host_channel import Damage
 from distrun.supervisor.hosts.link import LOGIN_SECONDS, Link, Links, LinkState, LinkUser
 from distrun.supervisor.hosts.log_mirror import LogMirror
 from distrun.supervisor.hosts.reach import Attempt, Connection, Login, Purpose, Reach, make_reach
-from distrun.supervisor.hosts.report_checker import LONGEST_PATH
 
 _CLEARING_SECONDS = 60.0
 """How long a host may take from the login until it has sent the next part of its logs."""
@@ -190,7 +189,7 @@ class FormerAgent(LinkUser):
                 self.link.enter(LinkState.UP, _CLEARING_SECONDS)
             if isinstance(message, protocol.LogData) and message.name in self.mirror.sizes:
                 self._write_log(message)
-            elif isinstance(message, FilesPreserved) and len(message.folder) <= LONGEST_PATH:
+            elif isinstance(message, FilesPreserved):
                 self.preserved = message
             elif isinstance(message, protocol.AgentExiting):
                 self._has_ended = True

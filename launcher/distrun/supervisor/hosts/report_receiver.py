@@ -12,7 +12,7 @@ from distrun.supervisor.hosts.host_channel import Damage
 from distrun.supervisor.hosts.link import Link
 from distrun.supervisor.hosts.log_mirror import LogMirror
 from distrun.supervisor.hosts.reach import Connection
-from distrun.supervisor.hosts.report_checker import ReportChecker, cut_causes
+from distrun.supervisor.hosts.report_checker import ReportChecker
 
 _HANDLED_WHILE_REPLAYING = (protocol.Reattached, protocol.Heartbeat, protocol.AgentExiting)
 
@@ -105,7 +105,7 @@ class ReportReceiver:
             self._on_fault(connection, violation)
             return
         self._last = max(self._last, number)
-        self._handle(connection, cut_causes(message))
+        self._handle(connection, message)
 
     def find_violation(self, message: Report) -> Cause | None:
         """Return how a message breaks the protocol; None if it does not."""
