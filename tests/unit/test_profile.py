@@ -124,16 +124,22 @@ def profiled(*parts: Any, **more: Any) -> TaskProfile:
         (((*TRAIN, "self.received(x)"), MODULE), Kind.OWN),
         ((("save_and_train", "/home/u/train.py", 9), MODULE), Kind.OWN),
         ((("Images.__getitem__", "/home/u/data.py", 9), TRAIN), Kind.INPUT),
+        ((EXECUTE, ("decode_jpeg", f"{TF}ops/gen_image_ops.py", 9), TRAIN), Kind.INPUT),
+        ((EXECUTE, ("<listcomp>", "/home/u/data.py", 9), *LOADS), Kind.INPUT),
+        ((("savefig", f"{SITE}plt.py", 9), ("generate_and_save_images", "/u/g.py", 9)), Kind.OWN),
+        ((EXECUTE, ("generator", "/home/u/gan.py", 9), TRAIN), Kind.STEP),
+        (((*TRAIN, "total += loss.item()"), MODULE), Kind.STEP),
+        (((*TRAIN, "pickle.dump(weights, file)"), MODULE), Kind.SAVING),
+        ((("log_metric", f"{SITE}mlflow/tracking/fluent.py", 9), TRAIN), Kind.PRINTING),
+        ((EXECUTE, ("evaluate", f"{SITE}transformers/trainer.py", 9), MODULE), Kind.EVALUATION),
         ((EXECUTE, ("print_v2", f"{TF}ops/logging_ops.py", 9), TRAIN), Kind.PRINTING),
         ((EXECUTE, (*TRAIN, "print(float(loss))"), MODULE), Kind.STEP),
         ((EXECUTE, ("PreemptionCheckpointHandler.run", f"{TF}failure.py", 9), TRAIN), Kind.STEP),
-        ((TRAIN, MODULE), Kind.OWN),
         ((EXECUTE, ("train_and_evaluate", "/home/u/train.py", 9), MODULE), Kind.STEP),
         ((EXECUTE, ("Trainer.validate", "/home/u/train.py", 9), TRAIN), Kind.EVALUATION),
         ((("evaluate", f"{SITE}pandas/core/expressions.py", 9), TRAIN), Kind.OWN),
         ((("checkpoint", f"{SITE}torch/utils/checkpoint.py", 9), TRAIN), Kind.STEP),
         ((("save", f"{SITE}torch/serialization.py", 9), TRAIN), Kind.SAVING),
-        ((("open", f"{SITE}PIL/Image.py", 9), *LOADS), Kind.INPUT),
         ((("Queue.get", "/usr/lib/python3.11/queue.py", 9), TRAIN), Kind.INPUT),
         ((POOL, ("tqdm.__iter__", f"{SITE}tqdm/std.py", 9), TRAIN), Kind.INPUT),
         # Outside of a function, TensorFlow's all-reduce is a pool of threads.
@@ -328,9 +334,7 @@ def test_a_refused_look_is_said_in_short_with_what_to_do() -> None:
 
 
 def test_gpus_are_shown_with_what_slows_them() -> None:
-    seen = [
-        not_none(recorded(gpus=each).recording) for each in (gpu(900)[:1], gpu(900), gpu(0)[1:])
-    ]
+    seen = [not_none(recorded(gpus=g).recording) for g in (gpu(900)[:1], gpu(900), gpu(0)[1:])]
     one, both, other = [gpus_text("ps:0", gpus.read(each)) for each in seen]
     words = "ps:0: 35% busy, 2.1 GB of 17.2 GB, 900 of 1980 MHz (slowed by: heat), 84 °C"
     assert (one, other) == (f"GPU 0 of {words}", "GPU 1 of ps:0: 0 MHz")
@@ -359,17 +363,14 @@ def test_no_task_is_named_where_none_is_slower_than_another_by_a_tenth() -> None
 
 def test_several_that_are_slow_are_named_together() -> None:
     shares = (1.0, 0.3, 0.25, 0.9, 0.3, 0.3)
-    look = [
-        profiled((STEP, own, 1.0), (STEP, 1 - own, 0.0), task=f"worker:{n}")
-        for n, own in enumerate(shares)
-    ]
+    each_one = [((STEP, own, 1.0), (STEP, 1 - own, 0.0)) for own in shares]
+    look = [profiled(*parts, task=f"worker:{n}") for n, parts in enumerate(each_one)]
     members = {each.task for each in look}
     found = not_none(straggler(look, members, {}))
     assert (found.task, found.also) == ("worker:0", ("worker:3",))
     assert found.gain == pytest.approx(0.7, abs=0.02)
-    view = profile_view(look, found, Stacks(), 80, has_program=True)
-    shown = "\n".join(map(str, view.renderables))
-    assert "the others wait for worker:0, worker:3: without that" in shown
+    shown = [*map(str, profile_view(look, found, Stacks(), 80, has_program=True).renderables)]
+    assert any("the others wait for worker:0, worker:3: without that" in line for line in shown)
     assert advise_by_profiles([look] * 3, members, {}, {}) is None
 
 
@@ -383,9 +384,8 @@ def test_a_task_that_starts_is_not_said_to_make_the_job_slow() -> None:
 
 
 def test_many_tasks_are_ten_lines_of_80_columns() -> None:
-    processes = [
-        recorded((STEP, 1.0, 1.0 if n == 17 else 0.3), task=f"worker:{n}") for n in range(64)
-    ]
+    cores = [1.0 if n == 17 else 0.3 for n in range(64)]
+    processes = [recorded((STEP, 1.0, each), task=f"worker:{n}") for n, each in enumerate(cores)]
     profiles = [not_none(profile(each)) for each in processes]
     found = straggler(profiles, {each.task for each in profiles}, {})
     view = profile_view(profiles, found, Stacks(processes=processes), 80, has_program=True)

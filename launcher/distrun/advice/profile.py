@@ -45,7 +45,9 @@ _SAVING = (
     r"(?!\S*/torch/[au])"
 )
 """PyTorch's checkpoints of activations, in torch/utils, are a part of the step."""
-_EVALUATION = r"(?:^|\.)_*(?:evaluat(?:e|ion)|test)(?:_[a-z_]+)? \S*/(?:\w*keras|tensorflow\w*)/"
+_EVALUATION = (
+    r"(?:^|\.)_*(?:evaluat(?:e|ion)|test)(?:_\w+)? \S*/(?:\w*keras|tensorflow\w*|transformers)/"
+)
 _OWN_EVALUATION = (
     r"(?:^|\.)_*(?:(?:run|do|maybe)_)?(?:eval(?:uat(?:e|ion))?|val(?:id(?:at(?:e|ion))?)?|test)"
     r"(?:_(?!\S*(?:train|fit))[a-z_]+)? (?!\S*(?:-packages|/lib(?:64)?/python3))"
@@ -69,20 +71,30 @@ _INNER = (
     (Kind.PRINTING, r"(?<!__iter__) [^ ]*/(?:rich|tqdm|loguru|absl/logging|logging)/[^ /]*\.py$"),
     (Kind.PRINTING, r" [^ ]*/(?:progbar|io_utils|generic_utils|arrayprint|_tensor_str)\.py$"),
     (Kind.PRINTING, r"^print_v2 [^ ]*/logging_ops\.py$"),
-    (Kind.STEP, r" [^ ]*/(?:tensorflow|keras|tf_keras|torch|jax|jaxlib)/"),
+    (Kind.PRINTING, r"(?:^|\.)(?:log|add)(?:_\w+)? [^ ]*/(?:wandb|mlflow|comet_ml|tensorboardX)/"),
+    (Kind.INPUT, r"(?:^|\.)(?:read_file|decode_\w+) [^ ]*/tensorflow/"),
 )
 """The same of the frames of libraries that the user's innermost function has called."""
-_OWN_INPUT = re.compile(
-    r"(?:^|\.)(?:(?:load|read|next|get|fetch|make|prepare)_\w*(?:batch|data|example|sample|image)"
-    r"|generat(?:e|or)|\w*(?:batches|generator|loader|dataset|samples) |__(?:next|getitem)__ )"
+_STEP = ((Kind.STEP, r" [^ ]*/(?:tensorflow|keras|tf_keras|torch|jax|jaxlib)/"),)
+_INPUT_NAME = (
+    r"(?:^|\.)(?:(?:load|read|fetch)_\w*(?:batch|data|example|sample|image)"
+    r"|(?:next|get|make|prepare)_\w*(?:batch|data|example|sample|image)(?:e?s)? "
+    r"|\w*(?:batches|loader|dataset|samples) |__(?:next|getitem)__ )"
 )
-"""The user's innermost function, if what it has called of libraries is of no kind."""
-_PRINTS = re.compile(r"\bprint\(|\b(?:stdout|stderr)\.(?:write|flush)\(")
-_COLLECTIVE = re.compile(
+_OWN_INPUT = ((Kind.INPUT, _INPUT_NAME),)
+_OWN_GENERATOR = ((Kind.INPUT, r"(?:^|\.)(?:generate(?:_data|_batch)?|\w*generator) "),)
+"""The user's innermost function. A generator that calls what takes steps may be a model."""
+_COLLECTIVE = (
     r"(?i)\b(?:recv(?:_into|from|msg)?|accept|barrier|bcast|broadcast|gather|scatter"
     r"|all_?(?:reduce|gather)|reduce_?scatter)\("
 )
 """Calls by which the tasks of a program with its own communication wait for each other."""
+_BY_LINE = (
+    (Kind.PRINTING, r"\bprint\(|\b(?:stdout|stderr)\.(?:write|flush)\("),
+    (Kind.SAVING, r"\bpickle\.dump\("),
+    (Kind.STEP, r"\.(?:item|cpu|block_until_ready)\(\)|\.(?:to|cuda)\("),  # wait for a device
+    (Kind.STEP, _COLLECTIVE),
+)
 _GENERATORS = re.compile(r" [^ ]*/(?:script_ops|from_generator_op)\.py$")
 """Frames of threads in which TensorFlow calls the user's generator."""
 _OUTERMOST = ("<module>", "_run_module_as_main")
@@ -210,18 +222,17 @@ class Timeline:
         return self._kinds[stack]
 
     def _classify(self, stack: Sequence[int]) -> Kind:
-        depth = next((n for n, i in enumerate(stack) if not self.frames[i].is_of_library), None)
-        inner = stack if depth is None else stack[:depth]
-        for rules, frames in ((_NAMED, stack), (_INNER, inner)):
+        keys = [self._keys[i] for i in stack]
+        of_user = [n for n, i in enumerate(stack) if not self.frames[i].is_of_library]
+        inner = keys[: of_user[0]] if of_user else keys
+        own = [keys[n] for n in of_user if not keys[n].startswith("<")][:1]  # no comprehension
+        line = [self._recording.frames[i][3] for i in stack[:1]]
+        first = ((_NAMED, keys), (_INNER, inner), (_OWN_INPUT, own))
+        for rules, texts in (*first, (_STEP, inner), (_BY_LINE, line), (_OWN_GENERATOR, own)):
             for kind, form in rules:
-                if any(re.search(form, self._keys[i]) for i in frames):
+                if any(re.search(form, text) for text in texts):
                     return kind
-        line = self._recording.frames[stack[0]][3] if stack else ""
-        for kind, pattern in ((Kind.PRINTING, _PRINTS), (Kind.STEP, _COLLECTIVE)):
-            if pattern.search(line):
-                return kind
-        is_input = depth is not None and _OWN_INPUT.search(self._keys[stack[depth]])
-        return Kind.INPUT if is_input else Kind.OWN
+        return Kind.OWN
 
     def place(self, stack: int) -> str:
         """Return the innermost line of the user's program; '' if there is none."""
