@@ -125,7 +125,7 @@ def profiled(*parts: Any, **more: Any) -> TaskProfile:
         ((("save_and_train", "/home/u/train.py", 9), MODULE), Kind.OWN),
         ((("Images.__getitem__", "/home/u/data.py", 9), TRAIN), Kind.INPUT),
         ((EXECUTE, ("decode_jpeg", f"{TF}ops/gen_image_ops.py", 9), TRAIN), Kind.INPUT),
-        ((EXECUTE, ("<listcomp>", "/home/u/data.py", 9), *LOADS), Kind.INPUT),
+        ((EXECUTE, ("load.<locals>.<listcomp>", "/u/data.py", 9), *LOADS), Kind.INPUT),
         ((("savefig", f"{SITE}plt.py", 9), ("generate_and_save_images", "/u/g.py", 9)), Kind.OWN),
         ((EXECUTE, ("generator", "/home/u/gan.py", 9), TRAIN), Kind.STEP),
         (((*TRAIN, "total += loss.item()"), MODULE), Kind.STEP),

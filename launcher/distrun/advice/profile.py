@@ -225,7 +225,7 @@ class Timeline:
         keys = [self._keys[i] for i in stack]
         of_user = [n for n, i in enumerate(stack) if not self.frames[i].is_of_library]
         inner = keys[: of_user[0]] if of_user else keys
-        own = [keys[n] for n in of_user if not keys[n].startswith("<")][:1]  # no comprehension
+        own = [keys[n] for n in of_user if "> " not in keys[n]][:1]  # a comprehension is none
         line = [self._recording.frames[i][3] for i in stack[:1]]
         first = ((_NAMED, keys), (_INNER, inner), (_OWN_INPUT, own))
         for rules, texts in (*first, (_STEP, inner), (_BY_LINE, line), (_OWN_GENERATOR, own)):
