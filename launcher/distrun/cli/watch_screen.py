@@ -290,6 +290,8 @@ class WatchApp(App[int]):
             return
         with contextlib.suppress(OSError):
             shown = b"".join(block for _ in range(_MOST_READS) for block in self._follower.read())
+            if self._job is not None and not self._job.is_running:
+                shown += b"".join(self._follower.finish())
             if shown:
                 text = shown.decode("utf-8", "replace").rstrip("\n")
                 self._pane.write(Text.from_ansi(text))
