@@ -517,7 +517,7 @@ NO_NODE = "0/12 nodes are available: 12 Insufficient nvidia.com/gpu."
         (pod(phase="Pending", initContainerStatuses=[{"name": "i", "state": ALIVE}]),
          Code.POD_PENDING, "its init container i runs", False),
         (pod({"terminated": {"exitCode": 128, "reason": "StartError", "message": 'exec: "python3"'
-             ": executable file not found in $PATH"}}), Code.PYTHON_MISSING, "python3", True),
+             ": executable file not found in $PATH"}}), Code.POD_NOT_STARTED, "python3", True),
     ],
 )  # fmt: skip
 def test_why_a_pod_does_not_run(found: Json, code: Code, words: str, is_final: bool) -> None:

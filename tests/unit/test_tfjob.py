@@ -92,13 +92,10 @@ def test_roles_keep_their_own_arguments_variables_and_policies() -> None:
     for role, grace in (("Master", 60), ("Worker", 120)):
         roles[role]["template"]["spec"]["terminationGracePeriodSeconds"] = grace
     spec, comments = converted(tfjob(roles, successPolicy="AllWorkers"))
-    assert spec["cluster"] == {
-        "chief": {"count": 1, "restart": "never"},
-        "worker": {"count": 2, "args": ["--fast"], "env": {"A": "1"}},
-        "ps": 1,
-        "evaluator": 1,
-    }
-    assert (spec["strategy"], spec["success"]) == ("parameter_server", "all")
+    worker = {"count": 2, "args": ["--fast"], "env": {"A": "1"}}
+    chief = {"count": 1, "restart": "never"}
+    assert spec["cluster"] == {"chief": chief, "worker": worker, "ps": 1, "evaluator": 1}
+    assert (spec["strategy"], spec["success"]) == ("parameter_server", "chief")
     assert (spec["restart"], spec["timeouts"]) == ({"max": 100}, {"grace": "120s"})
     assert spec["kubernetes"] == {"namespace": "team", "image": "i:1", "pods": 5}
     assert "Worker.template.spec.terminationGracePeriodSeconds: holds for all roles" in comments
@@ -111,7 +108,7 @@ def test_what_a_cluster_has_beside_it_is_told_and_its_queue_is_kept() -> None:
     resources = {"limits": {"cpu": 4}, "requests": {"cpu": 1}, "claims": [{"name": "c"}]}
     worker, empty = replicas(resources=resources), replicas(0)
     worker["template"]["spec"] |= {"restartPolicy": "Always", "volumes": None}
-    worker["template"]["metadata"] = {"labels": {"a": "b"}, "name": "x"}
+    worker["template"]["metadata"] = {"labels": {"a": "tf-job-name"}, "name": "x"}
     document = yaml.safe_load(tfjob({"Worker": worker, "PS": empty}, suspend=True))
     document["spec"]["runPolicy"] = {"schedulingPolicy": {"queue": "q"}}
     document["status"] = {"conditions": []}
@@ -123,9 +120,9 @@ def test_what_a_cluster_has_beside_it_is_told_and_its_queue_is_kept() -> None:
     listed = {"kind": "List", "items": [document, claim]}
     spec, comments = converted(f"%YAML 1.2\n---\n{yaml.safe_dump_all([listed, other])}---")
     assert spec["kubernetes"]["queue"] == "team"
-    pod = {"metadata": {"labels": {"a": "b"}}}
-    own = [{"resources": resources}]  # as it is written, where more may be used than is asked for
-    assert spec["kubernetes"]["pod"] == {**pod, "spec": {"containers": own}}
+    own = {"containers": [{"resources": resources}]}  # as written: more may be used than is asked
+    labels = {"labels": {"a": "tf-job-name"}}
+    assert spec["kubernetes"]["pod"] == {"metadata": labels, "spec": own}
     at = "spec.tfReplicaSpecs."
     for path in (
         *("status", "metadata.uid", "metadata.annotations", "spec.suspend", f"{at}PS"),
@@ -133,6 +130,7 @@ def test_what_a_cluster_has_beside_it_is_told_and_its_queue_is_kept() -> None:
         *("PersistentVolumeClaim data", "Values", "spec.runPolicy.schedulingPolicy.queue"),
     ):
         assert f"# {path}: " in comments
+    assert "# spec.tfReplicaSpecs: it names tf-job-name, a label that distrun's" in comments
     assert "metadata.labels" not in comments.replace("template.metadata.labels", "")
 
 
@@ -143,12 +141,11 @@ def test_roles_have_the_pods_of_their_own_templates() -> None:
     for pool, role in zip(({}, {"pool": "b"}), roles.values(), strict=True):
         role["template"]["spec"] |= {"nodeSelector": {"zone": "a", **pool}}
     spec, comments = converted(tfjob(roles))
-    pull = [{"imagePullPolicy": "Always"}]
-    pod = {"spec": {"nodeSelector": {"zone": "a"}, "containers": pull}}
-    assert spec["kubernetes"] == {"namespace": "team", "image": "i:1", "pod": pod}
-    limits = [{"image": "i:1", "resources": gpus["resources"]}]
+    pod = {"nodeSelector": {"zone": "a"}, "containers": [{"imagePullPolicy": "Always"}]}
+    assert spec["kubernetes"] == {"namespace": "team", "image": "i:1", "pod": {"spec": pod}}
     own = {"nodeSelector": {"pool": "b"}, "containers": [{"image": "cpu:1"}]}
-    assert spec["cluster"]["worker"]["pod"] == {"spec": {"containers": limits}}
+    limits = {"containers": [{"image": "i:1", "resources": gpus["resources"]}]}
+    assert spec["cluster"]["worker"]["pod"] == {"spec": limits}
     assert spec["cluster"]["ps"]["pod"] == {"spec": own}
     assert "template:" not in comments
 
@@ -164,16 +161,18 @@ def test_yaml_is_read_as_kubectl_reads_it() -> None:
 
 
 def test_parameter_servers_without_a_chief_have_independent_workers_also_on_this_machine() -> None:
-    text = tfjob({"PS": replicas(1), "Worker": replicas(2)}, version="kubeflow.org/v1beta2")
-    spec = load_mapping(yaml.safe_load(convert(text)), overrides=["hosts=[localhost]"])
-    assert spec.workers is Workers.INDEPENDENT
+    roles = {"PS": replicas(1), "Worker": replicas(2)}
+    text = convert(tfjob(roles, version="kubeflow.org/v1beta2", successPolicy="AllWorkers"))
+    spec = load_mapping(yaml.safe_load(text), overrides=["hosts=[localhost]"])
+    assert (spec.workers, spec.success) == (Workers.INDEPENDENT, "all")
     assert {role.role for role in spec.roles} == {Role.PS, Role.WORKER}
     assert [host.name for host in spec.hosts] == ["localhost"]
 
 
 def test_a_chief_that_trains_alone_is_a_worker() -> None:
-    spec, comments = converted(tfjob({"Chief": replicas(), "Evaluator": replicas()}))
-    assert (spec["cluster"], spec["success"]) == ({"worker": 1, "evaluator": 1}, "worker0")
+    roles = {"Chief": replicas(), "Evaluator": replicas()}
+    spec, comments = converted(tfjob(roles, successPolicy="AllWorkers"))  # not the evaluator
+    assert (spec["cluster"], spec["success"]) == ({"worker": 1, "evaluator": 1}, "strategy")
     assert "# spec.tfReplicaSpecs.Chief: is the role worker" in comments
 
 
@@ -215,7 +214,7 @@ del NO_COMMAND["template"]["spec"]["containers"][0]["command"]
         (tfjob({"Worker": replicas(args=["$(A)"], env=[{"name": "A", "valueFrom": {}}])}), "$(A)"),
         (tfjob({"Worker": replicas(0)}), "no role has replicas"),
         (tfjob({"Worker": replicas(), "PS": replicas(command=["sh"])}), "different programs"),
-        (tfjob({"Worker": replicas(policy="Sometimes")}), "restartPolicy"),
+        (tfjob({"Worker": replicas("2", policy="Sometimes")}), "restartPolicy: Sometimes is"),
         (tfjob({"Worker": {"replicas": 1}}), "Worker.template: it is missing"),
         (tfjob({"Worker": replicas(image="-x")}), "containers[tensorflow].image must"),
         (tfjob({"PS": replicas()}), "spec.tfReplicaSpecs: it has no Worker"),

@@ -87,18 +87,13 @@ def obstacle(pod: Pod) -> tuple[Cause, bool]:
             return _cause(Code.POD_NOT_STARTED, name, words), False
     ended = _terminated(pod)
     if ended:
-        return _not_started(name, ended), True
+        words = ended.get("message") or ended.get("reason")
+        cause = _cause(Code.POD_NOT_STARTED, name, words)
+        return cause._replace(status=ended.get("exitCode")), True
     first = status.get("initContainerStatuses", ())
     running = [each["name"] for each in first if "running" in each.get("state", {})]
     said = f"its init container {running[0]} runs" if running else status.get("phase", "")
     return _cause(Code.POD_PENDING, name, said), False
-
-
-def _not_started(name: str, ended: dict[str, Any]) -> Cause:
-    words = ended.get("message") or ended.get("reason") or ""
-    if "python3" in words and ("not found" in words or "no such file" in words):
-        return Cause(Code.PYTHON_MISSING, text=cut(words))
-    return _cause(Code.POD_NOT_STARTED, name, words)._replace(status=ended.get("exitCode"))
 
 
 def end(pod: Pod | None, name: str) -> Cause | None:

@@ -22,6 +22,8 @@ from distrun.words.formats import one_line
 _VERSIONS = ("kubeflow.org/v1", "kubeflow.org/v1beta2")
 _ROLES = {**{each.value: each.value for each in Role}, "master": "chief"}
 _OPERATOR = "kubeflow.org/training-operator"
+_LABEL = re.compile(r"training\.kubeflow\.org/[\w-]+|\btf-(?:job|replica)-\w+")
+"""What Kubeflow's operator gives its pods, for affinities and `valueFrom`."""
 _CONTAINER = "tensorflow"
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _VARIABLE = re.compile(r"\$(\$)|\$\(([^)]*)\)")
@@ -190,6 +192,8 @@ class _Conversion(_Fields):
             self.refusals[said] = "`kubectl apply --dry-run=server -f` names the field"
         if self.refusals:
             raise self.refused()
+        for each in sorted(set(_LABEL.findall(repr(self._spec)))):
+            self._note("spec.tfReplicaSpecs", f"it names {each}, a label that distrun's pods lack")
         return self._spec
 
     def _convert(self) -> None:
@@ -209,7 +213,7 @@ class _Conversion(_Fields):
             reason = "distrun replaces lost hosts by `restart`, and has no workers that come and go"
             self.refuse("spec.enableDynamicWorker", reason)
         self._read_roles(spec)
-        if not self.refusals:
+        if self._roles:
             self._guess_strategy()
         at, policy = "spec", spec
         if "runPolicy" in spec:
@@ -218,7 +222,7 @@ class _Conversion(_Fields):
         self._spec["hosts"] = "kubernetes"
         self._spec["kubernetes"] = {key: value for key, value in settings.items() if value}
         limit = self.whole(policy, "backoffLimit", at)
-        if not self.refusals:
+        if self._roles and all(each.container for each in self._roles.values()):
             self._convert_programs()
             self._convert_pods()
             self._convert_restarts(limit, f"{at}.backoffLimit")
@@ -487,8 +491,11 @@ class _Conversion(_Fields):
     def _convert_success(self, policy: str) -> None:
         if policy not in ("", "AllWorkers"):
             self.refuse("spec.successPolicy", f"{policy} is not a policy of a TFJob")
-        by_default = "chief" if "chief" in self._roles else "worker0"
-        self._spec["success"] = "all" if policy else by_default
+        has_chief, has_ps = (each in self._roles for each in ("chief", "ps"))
+        by_default = "chief" if has_chief else "worker0"
+        # A chief decides with each policy; `all` would wait for an evaluator, too.
+        all_workers = "all" if has_ps else "strategy"
+        self._spec["success"] = all_workers if policy and not has_chief else by_default
 
 
 def _title(document: Json) -> str:

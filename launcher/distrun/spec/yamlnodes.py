@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 MAX_BYTES = 1 << 20 if yaml.__with_libyaml__ else 1 << 16
-MAX_DEPTH = 32
+MAX_DEPTH = 64
 MAX_NODES = 50_000
 
 OF_PROGRAM = "the spec"
