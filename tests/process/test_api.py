@@ -349,7 +349,7 @@ def test_what_is_wrong_in_a_dict_is_found_by_its_key(tmp_path: Path) -> None:
         "program.args[0]": {"program": {"script": tmp_path, "args": [{1}]}},
         "program.env.A": {"program": {"script": tmp_path, "env": {"A": None}}},
         "the spec": {"strategi": "default", 1: 2},
-        ".program" * 33: endless,
+        ".program" * 65: endless,
     }
     for place, spec in wrong.items():
         with pytest.raises(SpecProblemsError) as caught:

@@ -456,6 +456,7 @@ def bash(script: str, folder: Path) -> int:
         ('(python own.py; echo "exit: $?") | cat', "exit: 1\n", '1: (python own.py; echo "exit'),
         ("set -euo pipefail\npython own.py || true", "", "2: python own.py || true"),
         ("python own.py\npython -c '1'", "", "2: python -c '1'"),
+        ('f() {\n "$@" | tee l\n echo "code:" $?\n}\nf python own.py', "code: 0\n", '2: "$@" | t'),
         ("trap 'exit 0' EXIT\npython own.py", "", "1: trap 'exit 0' EXIT"),
         ("trap 'exit 0' ERR\npython own.py", "", "1: trap 'exit 0' ERR"),
     ],
@@ -527,6 +528,37 @@ def test_a_program_that_did_not_run_is_told(log: str, is_told: bool) -> None:
         assert told is is_told, said
 
 
+SAID = "./t.sh: line 2: cd: /u: No such file or directory\n"
+LMOD = 'Lmod has detected the following error:  The following module(s) are unknown: "cuda/11"\n'
+CONDA = "EnvironmentNameNotFound: Could not find conda environment: cuda/11\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "said", "is_told"),
+    [
+        ("cd /u", SAID, True), ("cd /u", "t.sh: 2: cd: can't cd to /u\n", True),
+        ("cd /u 2>&1; python own.py", SAID, True), (". env/bin/activate", SAID, True),
+        ("module load cuda/11", LMOD, True), ("conda activate cuda/11", CONDA, True),
+        ("cd /u || true", SAID, False), ("if cd /u; then", SAID, False),
+        ("nvidia-smi", "t.sh: line 2: nvidia-smi: command not found\n", False),
+        ("set -e; cd /u", SAID, False), ("module load cuda/12", LMOD, False),
+    ],
+)  # fmt: skip
+def test_a_command_that_failed_before_the_program_is_told(
+    line: str, said: str, is_told: bool
+) -> None:
+    for text, is_before in ((f"#\n{line}\npython t.py\n", True), (f"#\n{line}\n", False)):
+        verdict = success_verdict(
+            play(("mwm worker", "worker:0 gone 0")).state,
+            lambda _: LogTail(b""),
+            {"t.sh": text},
+            read_begin=lambda _: f"begins\n{said}epoch 1\n",
+        )
+        told = "" if verdict is None else cause_text(verdict.cause)
+        is_expected = is_told and (is_before or "python" in line)
+        assert ("had failed before the program ran: t.sh:2: " + line in told) is is_expected, told
+
+
 OF_MAKE = "make: [Makefile:2: train] Error 1 (ignored)"
 
 
@@ -554,9 +586,11 @@ RAN_OUT = "WARNING:tensorflow:Your input ran out of data; interrupting training.
         ("EPOCH=2 EPOCHS=2 LOSS=1", f"{RAN_OUT}Epoch 2/2\n", ""),
         ("", "Found 0 files\nsaved\n", "worker:0 exited 0 without a step: found no data: Found 0"),
         ("STEP=9", "Found 0 files\nsaved\n", ""),
+        ("EPOCH=1 EPOCHS=3", "Epoch 1/3\nUnknown: Horovod has been shut down.\n", "1 of 3, after"),
+        ("", "Training failed: no module x\n", "ends in an error: Training failed: no module x"),
+        ("", "error: 0.3\n", ""), ("", "step 3\nTraining failed: no module x\n", ""),
         # It came to its end, perhaps counted from 0, or went on; what Python ignores.
-        ("EPOCH=9 EPOCHS=10", LOGGED, ""),
-        ("EPOCH=3", LOGGED, ""),
+        ("EPOCH=9 EPOCHS=10", LOGGED, ""), ("EPOCH=3", LOGGED, ""),
         ("EPOCH=3 EPOCHS=10", f"{LOGGED}epoch 4: loss 0.1\n", ""),
         ("EPOCH=3 EPOCHS=10", LOGGED.replace("Trace", "Exception ignored in: <f>\nTrace"), ""),
         ("EPOCH=3 EPOCHS=10", "early stopping\n", ""),
@@ -572,7 +606,7 @@ RAN_OUT = "WARNING:tensorflow:Your input ran out of data; interrupting training.
         ("", "Found 0 images\ntrial 3 finished\n", ""),
         ("", "Using 0 files for validation.\nskipped 0 batches\n12.0 batches/s\n", ""),
     ],
-)
+)  # fmt: skip
 def test_who_gives_up_after_an_error_is_told(reached: str, log: str, said: str) -> None:
     reports = [f"worker:0 reports {reached}"] if reached else []
     told = found("mwm worker", *reports, "worker:0 gone 0", worker0=log)
@@ -607,11 +641,9 @@ def test_a_process_that_was_killed_is_told_by_words(log: str, script: str, is_to
         '  File "/home/user/t.py", line 5, in f\n    print_stack()\nKeyError: none\n',
         'Stack (most recent call last):\n  File "/t.py", line 5, in f\n    g()\nOSError: slow\n',
         "sizes:\nmodel.py 340 lines\nUserWarning: slow\n",
-        "\nmodel.py 340 lines\nError: 503, trying again\n",
-        f"{RAISED}up\n",
-        "ValueError: none\n",
+        "\nmodel.py 340 lines\nError: 503, trying again\n", f"{RAISED}up\n", "ValueError: none\n",
     ],
-)
+)  # fmt: skip
 def test_a_stack_a_list_or_an_exception_after_which_it_went_on_is_none(log: str) -> None:
     of_one = ("mwm worker", "worker:0 gone 0")
     assert not found(*of_one, worker0=log)

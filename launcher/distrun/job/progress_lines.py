@@ -15,7 +15,7 @@ _FLAGS = re.ASCII | re.IGNORECASE
 _HINT = re.compile(
     r"\d(?:[\s/,|:\])]|epoch).{0,400}(?:loss|acc|ppl)|(?:loss|acc|ppl).{0,400}(?:epoch|step)"
     r"|(?:ep(?:och|isode)?|step|iter|iteration|batch)['\"]?[\s:.=#\[(]{0,8}\d"
-    r"|\d(?:\]?\t|:\tlearn| avg\b| \|\|)"
+    r"|\d(?:\]?\t|:\tlearn| avg\b| \|\|)|total_timesteps"
     r"|\A\W{0,40}(?:epochs?|episode|(?:global_)?step|iter(?:ation)?)\W{1,40}[a-z]",
     _FLAGS,
 )
@@ -65,14 +65,16 @@ _PAIRS = (
 """An epoch and a step: `[2,  4000] loss: 1.3` and `[2/25][400/782] Loss_D: 1.3`, as in PyTorch's
 tutorials; YOLACT's; `epoch 001:    100 / 1102`, fairseq's; `3epoch:train:1-682batch`, ESPnet's."""
 _NUMBERED = re.compile(
-    r"(?:.{0,80}\] )?\s{0,3}\[?\s{0,8}(?P<count>\d{1,15})(?P<total>)(?:"
+    r"(?:.{0,80}\] |(?P<row>\|\s{1,8}(?:\w{1,12}/)?total_timesteps\s{1,24}\|))?"
+    r"\s{0,3}\[?\s{0,8}(?P<count>\d{1,15})(?P<total>)(?(row)\s{1,24}\||(?:"
     r"\]\t[\w-]{1,40}(?:-|'s )[\w@-]{1,40}:|:\tlearn:|\t\w{1,12}/sec:"
     r"|: [\d.]{1,20}, [\d.]{1,20} avg\b|(?P<loss>[\]:](?=\s)| \|| \[)"
-    r"(?=.{0,60}(?<!packet )loss\b.{0,60}[:=].{1,60}[:=]|.{1,60}[:=].{0,60}loss\b\s?[:=]))",
+    r"(?=.{0,60}(?<!packet )loss\b.{0,60}[:=].{1,60}[:=]|.{1,60}[:=].{0,60}loss\b\s?[:=])))",
     _FLAGS,
 )
 """A first number that XGBoost, LightGBM, CatBoost, tf_cnn_benchmarks or darknet writes without a
-name, or that a loss and another value follow: `12 [D loss: 0.6, acc.: 50%]`."""
+name, or that a loss and another value follow: `12 [D loss: 0.6, acc.: 50%]`; or the row with the
+steps in a table of Stable-Baselines."""
 _FRACTION_FIRST = re.compile(
     r"(?:.{0,80}\] )?(?:processed|(?:training )?progress:?(?: \d{1,3}(?:\.\d{1,4})?%)?)?"
     r"\s{0,8}\(?(?P<count>\d{1,9})\s?/\s?(?P<total>\d{1,9})\)?[\s:|,-]{1,4}"

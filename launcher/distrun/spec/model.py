@@ -391,8 +391,9 @@ def _is_custom(node: Node) -> bool:
     )
 
 
-_OF_TF_CONFIG = {
-    "master": "write chief",
+_ROLE_HINTS = {
+    **dict.fromkeys(("master", "coordinator"), "write chief"),
+    **dict.fromkeys(("parameter_server", "parameter_servers"), "write ps"),
     "cluster": "write its roles here, without this key",
     "task": "remove it: distrun gives each task its own",
 }
@@ -400,7 +401,7 @@ _OF_TF_CONFIG = {
 
 def _role_hint(name: str) -> str:
     own = "a role of your own needs a program: {count: 1, script: serve.py}"
-    return _OF_TF_CONFIG.get(name, "" if nearest(name, list(Role)) else own)
+    return _ROLE_HINTS.get(name, "" if nearest(name, list(Role)) else own)
 
 
 def _role_name_problem(name: str) -> str | None:

@@ -39,7 +39,7 @@ _TAIL_BYTES = (64 * 1024, 1024 * 1024)
 _SUSPECT = (
     *(b"traceback (most recent", b"error", b"exception", b"\xe2\x95\xad", b"sigterm", b"signal "),
     *(b"preempt", b"terminat", b"killed", b"exit code", b"exitcode", b"ran out of"),
-    *(b" not found", b"no module named", b"no such file"),
+    *(b" not found", b" failed", b"occurred", b"wrong", b"no module named", b"no such file"),
 )
 """What the log of a task that has failed may have, in lower case: a traceback in any form, or a
 signal. To find words takes a tenth of the time of one regular expression."""
@@ -108,6 +108,12 @@ class _Logs:
                 return tail
         except OSError:
             return LogTail(b"")
+
+    def begin(self, task: str) -> str:
+        """Return the first output of a task, of its first attempt."""
+        with contextlib.suppress(OSError), open_regular_file(self._folder.log_of(task)) as file:
+            return (file.read(_MOST_SCRIPT_BYTES) or b"").decode("utf-8", "replace")
+        return ""
 
 
 class FailureAnalyzer:
@@ -213,10 +219,13 @@ class FailureAnalyzer:
         tasks = [task for task in state.tasks.values() if task.code == 0]
         if any(task.end.left or task.exit.child for task in tasks) or may_be_behind(tasks):
             return True
-        has_timeout = any("timeout" in text for text in self._shell_texts().values())
+        shell = self._shell_texts()
+        has_timeout = any("timeout" in text for text in shell.values())
         if has_timeout or without_contact(state) or any(task.attempt for task in tasks):
             return True
         logs = _Logs(self._folder, state.tasks)
+        if shell and any(": " in logs.begin(task.name) for task in tasks):
+            return True
         texts = (logs.read(task.name).raw.lower() for task in tasks)
         return any(_NO_DATA.search(text) or any(w in text for w in _SUSPECT) for text in texts)
 
@@ -229,7 +238,8 @@ class FailureAnalyzer:
         are_python = all(each.endswith(".py") for each in scripts)
         text = "\n".join(text for _, text in self._scripts())
         names = scripts if are_python else ()
-        return success_verdict(state, logs.read, self._shell_texts(), names, text, self._text_of)
+        shell = self._shell_texts()
+        return success_verdict(state, logs.read, shell, names, text, self._text_of, logs.begin)
 
     def _shell_texts(self) -> dict[str, str]:
         """Return the texts of the shell script that tasks run and of those that it calls, by name.

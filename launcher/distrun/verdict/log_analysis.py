@@ -175,8 +175,8 @@ class Frame(Frozen):
 
     @property
     def is_own(self) -> bool:
-        """Whether it is in the user's code, not in a library's."""
-        inside = any(each in self.path for each in _LIBRARIES)
+        """Whether it is in the user's code, not in a library's. Cython's functions have dots."""
+        inside = any(each in self.path for each in _LIBRARIES) or "." in self.function
         return not inside and not self.path.rpartition("/")[2].startswith(_GENERATED)
 
     def __str__(self) -> str:

@@ -187,6 +187,7 @@ _SETUP = (
          types=(
              "urllib.error.URLError", "urllib.error.HTTPError", "requests.exceptions.HTTPError",
              "http.client.RemoteDisconnected", "NonMatchingChecksumError", "OfflineModeIsEnabled",
+             "wandb.errors.CommError", "wandb.errors.errors.CommError",
          ),
          any_of=(
              "Max retries exceeded with url", "URL fetch failure on ", "CERTIFICATE_VERIFY_FAILED",
@@ -263,7 +264,8 @@ _SETUP = (
          any_of=(
              "'MessageFactory' object has no", "convert function return value to a Python",
              "cannot open shared object file: No such file", ": undefined symbol: ",
-             "_ARRAY_API not found", "numpy.dtype size changed",
+             "_ARRAY_API not found", "may indicate binary incompatibility",
+             "Op type not registered '",
              "numpy.core.multiarray failed to import", "_multiarray_umath failed to import",
              "static TLS block", "invalid ELF header", "module compiled against A",
              "Descriptors cannot ", "incompatible Protobuf Gencode",
@@ -314,7 +316,13 @@ _SETUP = (
              r"\S+: \d+: Syntax error: (?:\"[(&]\" unexpected|Bad for loop|redirection unex)",
          )),
     Rule(Kind.SCRIPT_NOT_FOUND, Code.SCRIPT_NOT_FOUND,
-         line_patterns=(r"\S+: can't open file '.*", r"\S+: can't find '__main__' module.*")),
+         line_patterns=(
+             r"\S+: can't open file '.*", r"\S+: can't find '__main__' module.*",
+             r"error: Failed to spawn: .*",  # uv
+         )),
+    Rule(Kind.SCRIPT_NOT_FOUND, Code.CONTAINER_NOT_STARTED,
+         line_patterns=(r"(?:docker: |Error: |unknown (?:shorthand )?flag: ).*",),
+         exit_codes=(125,)),
     Rule(Kind.ARGUMENTS, Code.ARGUMENTS_REFUSED,
          line_patterns=(  # of argparse, of click, of Fire and jsonargparse
              r"(?:[\w./-]+(?: [\w./-]+)*: e|E)rror: .*", r"(?:ERROR|error): .*",

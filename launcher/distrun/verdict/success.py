@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.strategies import Role, Scope
 from distrun.verdict.log_analysis import ERROR, RESTORED, STEPS, LogAnalysis
-from distrun.verdict.model import Evidence, Kind, Verdict
+from distrun.verdict.model import Evidence, Kind, Source, Verdict
 from distrun.verdict.task_failures import CRASH_SIGNALS, OF_SIGNAL, child_in, exception_cause
 
 if TYPE_CHECKING:
@@ -50,8 +50,13 @@ _SOME_DATA = re.compile(
 )
 _EPOCH_BEGINS = re.compile(r"Epoch \d+/\d+\s*$")
 """Keras prints it also without any data."""
-_ERROR = re.compile(rf"(?:{ERROR.pattern})(?!\s*[-+.\d])")
+_ERROR = re.compile(rf"(?:{ERROR.pattern})(?!\s*[-+.\d])|Horovod has been shut down")
 """What says that it is an error, and no metric of that name."""
+_GAVE_UP = re.compile(
+    r"(?i)\W{0,9}(?:(?:training|job|run|experiment|program|exception|an error|something)\b"
+    r"[^:]{0,40}\b(?:failed|crashed|aborted|occurred|went wrong)\b[^:]{0,40}"
+    r"|(?:fatal |unexpected )?error): *(?![-+.\d])\S"
+)
 _METRIC = re.compile(r"(?i)(?:loss|acc|accuracy)\b\W{1,4}\d")
 _STOPPED_EARLY = re.compile(
     r"(?i)\bearly[ _-]?stop|\bstop\w* early\b|trainer to stop\b|\bstopped: |\bconverged\b"
@@ -72,14 +77,26 @@ _KILLS = re.compile(r"\b(?:p?kill|SIGKILL|terminate|timeout)\b")
 _AGAIN = re.compile(r"(?i)\bre-?(?:start|spawn|launch|try|tri|plac|queu|submit)")
 _LOOKS = re.compile(r"\b(?:returncode|exitcode)\b")
 _ECHO = re.compile(
-    r"\b(?:echo|printf) (?:-\w+ )?(\"[^\"\n]{0,200}\"|'[^'\n]{0,200}'|[^;&|)\n]{1,200})"
+    r"\b(?:echo|printf) (?:-\w+ )?((?:\"[^\"\n]{0,200}\"|'[^'\n]{0,200}'|[^;&|)\n\"']){1,200})"
 )
+_QUOTES = str.maketrans("", "", "\"'")
 _EXPANDED = re.compile(r"\$\([^)]*\)|\$\{[^}]*\}|\$[\w?#$!*@]+|`[^`]*`|%\w|\\n")
 _IGNORES = re.compile(r"\|\||^(?:if|while|until|!)\s")
 _TRAP = re.compile(r"trap\b.*\bexit\b.*\b(?:EXIT|ERR)\b|wait$")
 """Commands after which the code of another one is lost; `wait` alone exits 0."""
 _WARNED = re.compile(r"\bWARN(?:ING)?\b|W\d{4} [\d:. ]+\S+\.py:\d+\]")
 _HIDES = re.compile(rf"(?<!>)\||{_IGNORES.pattern}")
+_SETS_UP = re.compile(
+    r"(?:cd|pushd|source|\.|module|ml|conda|mamba|micromamba|spack|pyenv|workon)\s[^;&|]*"
+)
+"""Commands of a shell that change the folder or the environment of those after them."""
+_SHELL_SAID = re.compile(r"(?:\S*/)?([^\s/:]+): (?:\w{1,9} )?(\d{1,6}): ")
+_TOOL_SAID = re.compile(
+    r".*(?:module\(s\) are unknown: |locate a modulefile for |find conda environment: )"
+    r"[\"']?([^\s\"']+)"
+)
+"""What Lmod, Environment Modules and conda print of a name that they do not find."""
+_CHAIN = re.compile(r"\|\||&&")
 _TIMEOUT = re.compile(
     r"(?m)^[^#\n]*\btimeout (?:-[ks] ?\S+ |-\S+ ){0,4}(\d{1,9}(?:\.\d{1,9})?)([smhd]?) [^;&|\n]*py"
 )
@@ -100,6 +117,7 @@ def success_verdict(
     scripts: Collection[str] = (),
     text: str = "",
     read_program: Callable[[str], str] = lambda _: "",
+    read_begin: Callable[[str], str] = lambda _: "",
 ) -> Verdict | None:
     """Return the warning about a job's success; None: there is none.
 
@@ -111,6 +129,7 @@ def success_verdict(
         scripts: the names of the files of Python that tasks run; none: others, too, may run.
         text: of all these.
         read_program: returns the text of the file of Python with this path, or ''.
+        read_begin: returns the beginning of a task's log, for those that run a shell script.
     """
     done = [task for task in state.tasks.values() if task.code == 0 and not task.stopped_by_us]
     logs: dict[str, LogAnalysis] = {}
@@ -127,6 +146,7 @@ def success_verdict(
         *_crashed_children(done, log_of, shell + text),
         *_hidden_exceptions(done, log_of, shell, hider, scripts),
         *_timed_out(done, shell, hider("timeout")),
+        *_not_set_up(done, shell_texts, read_begin),
         *_left_behind(state, done, log_of),
         *_without_contact(state),
         *_uneven_starts(state, log_of),
@@ -276,6 +296,39 @@ def _timed_out(done: list[TaskState], text: str, path: str) -> Iterator[Found]:
             yield Cause(Code.TIMEOUT_HIDDEN, task=task.name, seconds=seconds, path=path), ()
 
 
+def _not_set_up(
+    done: list[TaskState], scripts: Mapping[str, str], read_begin: Callable[[str], str]
+) -> Iterator[Found]:
+    """Find tasks whose shell script has run its program although a `cd` or the like had failed."""
+    texts = {name.partition(" ")[0]: text.splitlines() for name, text in scripts.items()}
+    for task in done if texts else ():
+        for at, said in enumerate(read_begin(task.name).splitlines(), 1):
+            name, number = _failed_at(said, texts)
+            line, *later = [each.strip() for each in [*texts.get(name, [])[number - 1 :], ""]]
+            command = _SETS_UP.match(line)
+            rest = "" if command is None else "\n".join([line[command.end() :], *later])
+            is_checked = any(map(_STOPS_AT_ERROR.search, texts.get(name, ()))) or _CHAIN.search(
+                line
+            )
+            if command and _RUNS_PYTHON.search(rest) and not is_checked:
+                path = f"{name}:{number}: {line}"
+                cause = Cause(Code.NOT_SET_UP, task=task.name, text=said.strip(), path=path)
+                yield cause, (Evidence(task=task.name, source=Source.LOG, line=at, text=said),)
+                break
+
+
+def _failed_at(said: str, texts: Mapping[str, list[str]]) -> tuple[str, int]:
+    """Return the script and the line of a command that has failed by this line of a log, or 0."""
+    by_shell, by_tool = _SHELL_SAID.match(said), _TOOL_SAID.match(said)
+    if by_shell is not None:
+        return by_shell[1], int(by_shell[2])
+    numbered = (
+        (name, at, line) for name, lines in texts.items() for at, line in enumerate(lines, 1)
+    )
+    word = by_tool[1] if by_tool else ""
+    return next(((name, at) for name, at, line in numbered if word in line.split()), ("", 0))
+
+
 def _stopped_short(
     done: list[TaskState], read_log: Callable[[str], LogTail], named: Collection[str]
 ) -> Iterator[Found]:
@@ -287,7 +340,8 @@ def _stopped_short(
             continue
         log = LogAnalysis(read_log(task.name), 1, task.name)  # as if it had failed of the error
         raised = log.raised if reached else None
-        error = log.find_last(_ERROR) if reached and log.raised is None else None
+        found = log.find_last(_ERROR) if reached and log.raised is None else None
+        error = _last_words(log) if found is None and not own else found and found[0]
         if raised is not None and not raised.is_ignored and raised.message.type not in _EXITS:
             at: int | None = raised.message.index
             cause = exception_cause(task, log)._replace(code=Code.EXCEPTION_HIDDEN)
@@ -295,10 +349,17 @@ def _stopped_short(
             code = Code.DATA_EXHAUSTED if reached else Code.DATA_MISSING
             at, cause = _want_of_data(log, own), Cause(code, task=task.name)
             if at is None and error is not None:
-                at, cause = error[0], cause._replace(code=Code.EXCEPTION_HIDDEN)
+                at, cause = error, cause._replace(code=Code.EXCEPTION_HIDDEN)
             cause = cause if at is None else cause._replace(text=log.quote(at))
         if at is not None and (not reached or _ends_at(log.lines, at)):
             yield cause._replace(expected=reached), (log.evidence(at),)
+
+
+def _last_words(log: LogAnalysis) -> int | None:
+    """Return the last line if it is an error, and no other one shows a step."""
+    last = log.last_line()
+    is_error = last is not None and _GAVE_UP.match(log.lines[last])
+    return last if is_error and not any(map(STEPS.search, log.lines)) else None
 
 
 def _want_of_data(log: LogAnalysis, own: Mapping[str, str]) -> int | None:
@@ -353,11 +414,12 @@ def _is_of_another_script(log: LogAnalysis, scripts: Collection[str]) -> bool:
 def _only_echoes(rest: list[str], text: str) -> bool:
     """Whether only what the shell script itself prints follows the exception."""
     # What is expanded may be anything: a line of which nothing else is known counts once.
-    printed = [_EXPANDED.split(line.strip("\"'")) for line in _ECHO.findall(text)]
+    printed = [_EXPANDED.split(line.translate(_QUOTES).strip()) for line in _ECHO.findall(text)]
     known = [parts for parts in printed if any(map(str.strip, parts))]
     others = [
         line for line in rest
-        if not (line[:1].isspace() or line in text or any(_has_parts(line, each) for each in known))
+        if not (line[:1].isspace() or line in text
+                or any(_has_parts(line.translate(_QUOTES), each) for each in known))
     ]  # fmt: skip
     return len(others) <= len(printed) - len(known)
 
@@ -403,7 +465,7 @@ def _hiding_line(name: str, text: str) -> str:
         each for each in lines
         if hides.search(_INNER.sub("", each[1])) or _TRAP.match(each[1])
     ]  # fmt: skip
-    own = [each for each in found if "py" in each[1] or each[1].startswith("trap")]
+    own = [each for each in found if re.search(r"py|^trap|\$@", each[1])]
     found = own or [each for each in found if "py" not in text or _TRAP.match(each[1])]
     if not found and not _STOPS_AT_ERROR.search(text):  # the last command's code counts
         is_one = sum("py" in line for _, line in lines) == 1

@@ -1008,6 +1008,7 @@ TEXTS: dict[Code, Words] = {
     Code.FILE_DAMAGED: """{subject}could not read a file{of_path}, which is incomplete or of another
         format{quote}""",
     Code.SHELL_NOT_SET_UP: "{subject}ran a command that only an interactive shell has{quote}",
+    Code.CONTAINER_NOT_STARTED: "{subject}could not start its container{quote}",
     Code.PROCESSES_EXHAUSTED: "{subject}could create no further process or thread{quote}",
     Code.THREADS_FORBIDDEN: "{subject}may not create threads{quote}",
     Code.LIMIT_HIT: "{subject}hit a limit of its host{quote}",
@@ -1070,6 +1071,8 @@ TEXTS: dict[Code, Words] = {
     ),
     Code.TIMEOUT_HIDDEN: """{tasks} exited 0 after the {seconds:g} s that `timeout` gives the
         program; its exit code is hidden at {path}""",
+    Code.NOT_SET_UP: """{tasks} exited 0 although a command had failed before the program ran:
+        {path} ({text})""",
     Code.EXCEPTION_ASIDE: """{tasks} exited 0 although an exception ended a thread, a child, or
         a function called at the exit: {text}{place}""",
     Code.LEFT_BEHIND: """{tasks} exited 0 at {text}, long before {name}, which reached
@@ -1346,9 +1349,13 @@ ADVICE: dict[Code, Words] = {
     Code.MODULE_NOT_IMPORTED: """install it for the Python that runs the tasks (`distrun plan` shows
         which), or set `program.python`; modules of your own must be in the script's folder or
         PYTHONPATH""",
-    Code.NAME_NOT_IN_MODULE: """the module is there: check the spelling of the name, and the version
-        of the package that has the module; a file of your own with the package's name hides the
-        package""",
+    Code.NAME_NOT_IN_MODULE: lambda c: (
+        "compile the .proto files of that package first, from the folder that has it: "
+        "`protoc PACKAGE/protos/*.proto --python_out=.`"
+        if "_pb2" in c.text
+        else "the module is there: check the spelling of the name, and the version of the package "
+        "that has the module; a file of your own with the package's name hides the package"
+    ),
     Code.MAIN_NOT_GUARDED: """put what starts processes under `if __name__ == "__main__":`""",
     Code.INPUT_EMPTY: """give the answer with `program.args`, `env` or a file, and remove `input()`,
         `breakpoint()` and `pdb` from the script; `{logs}` shows what it printed""",
@@ -1356,6 +1363,9 @@ ADVICE: dict[Code, Words] = {
         "install the library where the tasks run, or name its folder in LD_LIBRARY_PATH under "
         "`env` of `program`"
         if "No such file" in c.text or "ould not load" in c.text or "Unable to load" in c.text
+        else "import the package that has this operation, such as tensorflow_text, before the "
+        "model is loaded"
+        if "Op type" in c.text
         else "a package was built for another version of what it needs: `pip check` names such "
         "packages; install versions that fit, such as 'numpy<2' or 'protobuf<3.21', or newer ones"
     ),
@@ -1365,7 +1375,7 @@ ADVICE: dict[Code, Words] = {
         which""",
     Code.SERVER_FAILED: """hosts of a cluster often reach no server on the internet, or only with
         https_proxy under `env` of `program`: download once to a folder that all tasks reach, and
-        name it in the script; or check the address""",
+        name it in the script; or check the address; wandb needs none with WANDB_MODE=offline""",
     Code.LOGIN_MISSING: """log in on each host that runs tasks, or give them the key or token as a
         variable: `--env WANDB_API_KEY` (HF_TOKEN, AWS_ACCESS_KEY_ID) takes it from this shell,
         unrecorded""",
@@ -1408,6 +1418,9 @@ ADVICE: dict[Code, Words] = {
     Code.FILE_DAMAGED: """copy or download it again (`git lfs pull` for a file that is a few lines
         of text); of a checkpoint, remove it, so that an older one is restored: its path ends before
         `.index` or `.data-`; let one task write it, under another name until it is whole""",
+    Code.CONTAINER_NOT_STARTED: """run the same command by hand on the task's host; `--gpus` and
+        `--runtime=nvidia` need the NVIDIA Container Toolkit there, and a name (`--name`) is free
+        only once its last container is removed (`--rm`)""",
     Code.SHELL_NOT_SET_UP: """name the environment's Python instead: `program.python:
         /path/to/env/bin/python` (`conda env list` shows the path); or begin the script with `source
         /path/to/conda/etc/profile.d/conda.sh`, or `source /etc/profile` for `module`""",
@@ -1517,6 +1530,8 @@ ADVICE: dict[Code, Words] = {
         "it again, or sys.exit(1)"
     ),
     Code.TIMEOUT_HIDDEN: lambda c: f"{_unhidden(c.path)}or raise the limit",
+    Code.NOT_SET_UP: """the program ran in another folder or environment than the script says: begin
+        the script with `set -e`, or end that line with `|| exit 1`""",
     Code.EXCEPTION_ASIDE: """let the main thread check the `result()` of a future, or the exit code
         of a child, and call sys.exit(1)""",
     Code.LEFT_BEHIND: """every task must take part to the end; a handler of SIGTERM that saves

@@ -353,6 +353,7 @@ class Code(StrEnum):
     FILE_LOCKED = "file_locked"  # text, name
     FILE_DAMAGED = "file_damaged"  # text, name
     SHELL_NOT_SET_UP = "shell_not_set_up"  # text, name
+    CONTAINER_NOT_STARTED = "container_not_started"  # text, name
     PROCESSES_EXHAUSTED = "processes_exhausted"  # text, name
     THREADS_FORBIDDEN = "threads_forbidden"  # text, name
     LIMIT_HIT = "limit_hit"  # text, name: of file sizes, processor time or the like
@@ -387,6 +388,7 @@ class Code(StrEnum):
     # tasks, text, name; path: what hides the exit code, expected: the step at which it gave up
     EXCEPTION_HIDDEN = "exception_hidden"
     EXCEPTION_ASIDE = "exception_aside"  # tasks, text, name
+    NOT_SET_UP = "not_set_up"  # tasks, path: the line that failed, text: what the shell said
     TIMEOUT_HIDDEN = "timeout_hidden"  # tasks, seconds, path: what hides the exit code
     # tasks; text: where it was then, name: the task that came furthest, expected: to where
     LEFT_BEHIND = "left_behind"
