@@ -166,7 +166,7 @@ FORMS: tuple[tuple[str, Follow], ...] = (
     (r"did you mean ([a-z_.]+)\?", _moved), (r"write it as ([\w.-]+)", _moved),
     (r"add '(\w+): (.+?)'( to cluster)?(?:, or .*)?", _added), (r"write (\[.*\]|\{.*\})", _written),
     (r"write '\w+: (.+?)'(?:, or .*)?", _written), (r"write (\d+) without quotes", _written),
-    (r"write (off|always|failure|chief|true|false|\d+-\d+|[\d.]+\w*)", _written),
+    (r"write (off|always|failure|chief|ps|true|false|\d+-\d+|[\d.]+\w*)", _written),
     (r"write (\[[\d-]+\]) or .*", _written), (r"(?:give it a unit): (\S+)", _written),
     (r".*write (?:a list(?: of \w+)? such as|one such as|for example) (\S+|\[.*\])", _written),
     (r"(?:remove|keep) (?:it|one)\b.*", lambda _, place, __: place.remove()),

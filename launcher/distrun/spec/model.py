@@ -393,13 +393,14 @@ def _is_custom(node: Node) -> bool:
 
 _ROLE_HINTS = {
     **dict.fromkeys(("master", "coordinator"), "write chief"),
-    **dict.fromkeys(("parameter_server", "parameter_servers"), "write ps"),
     "cluster": "write its roles here, without this key",
     "task": "remove it: distrun gives each task its own",
 }
 
 
 def _role_hint(name: str) -> str:
+    if name.startswith("param"):
+        return "write ps"
     own = "a role of your own needs a program: {count: 1, script: serve.py}"
     return _ROLE_HINTS.get(name, "" if nearest(name, list(Role)) else own)
 
