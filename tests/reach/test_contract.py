@@ -185,6 +185,8 @@ def test_a_group_starts_again_as_a_whole_and_ends_with_its_agent(reach: Reach) -
     restart = {"max": 1, "backoff": "10ms"}
     launch = reach.launch(script, restart=restart, timeouts={"link": "10s"})
     reach.wait_for_processes(4, "sleep")
+    asked = reach.distrun.asked
+    wait_until(lambda: asked("logs").count("| attempt 1") == 2, what="the second lines are here")
     shell = reach.processes("sh")[0]
     next(each for each in shell.parents() if each.name().startswith("python")).kill()
     code, out, said = ended(launch)
