@@ -306,11 +306,13 @@ def _not_set_up(
             name, number = _failed_at(said, texts)
             line, *later = [each.strip() for each in [*texts.get(name, [])[number - 1 :], ""]]
             command = _SETS_UP.match(line)
-            rest = "" if command is None else "\n".join([line[command.end() :], *later])
-            is_checked = any(map(_STOPS_AT_ERROR.search, texts.get(name, ()))) or _CHAIN.search(
-                line
-            )
-            if command and _RUNS_PYTHON.search(rest) and not is_checked:
+            if (
+                command is None
+                or _CHAIN.search(line)
+                or any(map(_STOPS_AT_ERROR.search, texts[name]))
+            ):
+                continue
+            if _RUNS_PYTHON.search("\n".join([line[command.end() :], *later])):
                 path = f"{name}:{number}: {line}"
                 cause = Cause(Code.NOT_SET_UP, task=task.name, text=said.strip(), path=path)
                 yield cause, (Evidence(task=task.name, source=Source.LOG, line=at, text=said),)
@@ -319,14 +321,14 @@ def _not_set_up(
 
 def _failed_at(said: str, texts: Mapping[str, list[str]]) -> tuple[str, int]:
     """Return the script and the line of a command that has failed by this line of a log, or 0."""
-    by_shell, by_tool = _SHELL_SAID.match(said), _TOOL_SAID.match(said)
-    if by_shell is not None:
+    if (by_shell := _SHELL_SAID.match(said)) is not None:
         return by_shell[1], int(by_shell[2])
-    numbered = (
-        (name, at, line) for name, lines in texts.items() for at, line in enumerate(lines, 1)
-    )
-    word = by_tool[1] if by_tool else ""
-    return next(((name, at) for name, at, line in numbered if word in line.split()), ("", 0))
+    if (by_tool := _TOOL_SAID.match(said)) is not None:
+        for name, lines in texts.items():
+            for at, line in enumerate(lines, 1):
+                if by_tool[1] in line.split():
+                    return name, at
+    return "", 0
 
 
 def _stopped_short(
@@ -341,7 +343,9 @@ def _stopped_short(
         log = LogAnalysis(read_log(task.name), 1, task.name)  # as if it had failed of the error
         raised = log.raised if reached else None
         found = log.find_last(_ERROR) if reached and log.raised is None else None
-        error = _last_words(log) if found is None and not own else found and found[0]
+        error = None if found is None else found[0]
+        if error is None and not own:
+            error = _last_words(log)
         if raised is not None and not raised.is_ignored and raised.message.type not in _EXITS:
             at: int | None = raised.message.index
             cause = exception_cause(task, log)._replace(code=Code.EXCEPTION_HIDDEN)
