@@ -392,9 +392,7 @@ class World:
             "selectors.DefaultSelector": InstantSelector,
             "distrun.agent.linux.syscalls.signal_pipe": lambda _: self._signals[0],
             # Where no process can be made, questions are answered at once: a fork has a real clock.
-            "distrun.supervisor.hosts.background_calls.BackgroundCall": mock.Mock(
-                side_effect=BlockingIOError
-            ),
+            "distrun.agent.linux.syscalls.fork_with_pipe": mock.Mock(side_effect=BlockingIOError),
             "time.monotonic": lambda: self.now,
             "time.time": lambda: NOW + self.now,
         }

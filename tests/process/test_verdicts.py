@@ -95,8 +95,8 @@ def wait(*args):
     return original(*args)
 
 analysis.analyze = wait
-from distrun.supervisor.hosts.background_calls import BackgroundCall
-BackgroundCall.__init__.__defaults__ = ((), float(seconds))
+from distrun.supervisor.hosts.background_calls import BackgroundCalls
+BackgroundCalls.begin.__kwdefaults__["seconds"] = float(seconds)
 from distrun.__main__ import main
 main()
 """

@@ -255,7 +255,7 @@ class Agent:
 
     def _greet_later(self, order: protocol.Configure, folder: str) -> None:
         """Greet the supervisor once nvidia-smi has answered: it may take long, or hang."""
-        from distrun.agent.probe.forked_call import ForkedCall
+        from distrun.agent.linux.forked_call import report_call
 
         def work() -> protocol.Hello:
             try:
@@ -271,7 +271,7 @@ class Agent:
                 hello = self._hello(order, folder, gpu_failure=Cause(Code.GPUS_UNKNOWN))
             self._link.report(hello._replace(pid=os.getpid(), at=time.time()))
 
-        ForkedCall(self._loop, work, facts.NVIDIA_SMI_SECONDS, follow)
+        report_call(self._loop, work, facts.NVIDIA_SMI_SECONDS, follow)
 
     def _open_logs(self, order: protocol.Configure) -> TaskLogs:
         """Create the folder of the logs. Raises CauseError if that fails."""

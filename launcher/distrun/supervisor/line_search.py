@@ -11,9 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
+from distrun.agent.linux.forked_call import ForkedCall
 from distrun.agent.loop import Loop
+from distrun.agent.protocol import Cause
 from distrun.spec.regular_file import data_start, open_regular_file
-from distrun.supervisor.hosts.background_calls import BackgroundCall, BackgroundCalls
+from distrun.supervisor.hosts.background_calls import BackgroundCalls
 
 _RETRY_SECONDS = 0.5
 """Until a search that failed is repeated. A copy of a log appears with its first part."""
@@ -43,7 +45,7 @@ class LineSearch:
         self._start, self._expression, self._on_found = start, expression, on_found
         self._log: BinaryIO | None = None
         """The fork shares its offset."""
-        self._call: BackgroundCall | None = None
+        self._call: ForkedCall | None = None
         self._next = loop.call_at(loop.now(), self._begin)
 
     @property
@@ -63,10 +65,10 @@ class LineSearch:
         except OSError:
             self._on_answer(None)
 
-    def _on_answer(self, has_found: bool | None) -> None:
+    def _on_answer(self, found: bytes | Cause | None) -> None:
         self._call = None  # it has ended
         self.close()
-        if has_found:
+        if found == b"true":
             self._on_found()
         else:
             self._next.move(self._loop.now() + _RETRY_SECONDS)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
 
+from distrun.agent.linux.forked_call import ForkedCall
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.file_messages import TransferProgress
 from distrun.codec import from_json
@@ -18,7 +19,6 @@ from distrun.job.folder import JobFolder
 from distrun.job.scheduler import SUBMITTED
 from distrun.spec.model import Spec
 from distrun.supervisor.file_fetch import Fetch, clean_patterns, is_match
-from distrun.supervisor.hosts.background_calls import BackgroundCall
 from distrun.supervisor.hosts.former_agents import make_former_reach
 from distrun.supervisor.hosts.reach import Lifetime
 from distrun.supervisor.running_job import RunningJob
@@ -36,7 +36,7 @@ class Results:
         self._job, self._loop, self._spec, self._on_end = job, job.loop, job.spec, on_end
         self._hosts = 0
         self._progress = -1
-        self._call: BackgroundCall | None = None
+        self._call: ForkedCall | None = None
 
     def start(self, hosts: Iterable[str]) -> bool:
         """Start to fetch them from the hosts of the tasks. Returns whether that takes time."""
@@ -47,14 +47,10 @@ class Results:
         self._progress, writer = os.pipe()
         self._loop.watch(self._progress, self._on_progress)
         ask = partial(_fetch, self._job.folder, self._spec, writer)
-        try:
-            self._call = self._job.hosts.calls.begin(
-                ask, self._on_answer, kept=(writer,), seconds=_LONGEST_SECONDS
-            )
-        except OSError as error:
-            self._end(_failed(self._spec, error.strerror or ""))
-        finally:
-            os.close(writer)
+        self._call = self._job.hosts.calls.begin(
+            ask, self._on_answer, kept=(writer,), seconds=_LONGEST_SECONDS
+        )
+        os.close(writer)
         return True
 
     def _on_progress(self) -> None:
@@ -71,10 +67,12 @@ class Results:
             self._call.close()
             self._end(_failed(self._spec, "the job was ended meanwhile"))
 
-    def _on_answer(self, found: Any) -> None:
-        event = _failed(self._spec, "it took too long")
-        with contextlib.suppress(ValueError, TypeError, LookupError, AttributeError):
-            event = from_json(events.ResultsFetched, found)
+    def _on_answer(self, found: bytes | Cause) -> None:
+        why = found if isinstance(found, Cause) else Cause(Code.PROBE_DIED)
+        event = _failed(self._spec, within=(why,))
+        if not isinstance(found, Cause):
+            with contextlib.suppress(ValueError):
+                event = from_json(events.ResultsFetched, json.loads(found))
         self._end(event)
 
     def _end(self, event: events.ResultsFetched) -> None:
@@ -84,8 +82,8 @@ class Results:
         self._on_end(event)
 
 
-def _failed(spec: Spec, why: str) -> events.ResultsFetched:
-    causes = (Cause(Code.RESULTS_NOT_FETCHED, text=why),)
+def _failed(spec: Spec, why: str = "", within: tuple[Cause, ...] = ()) -> events.ResultsFetched:
+    causes = (Cause(Code.RESULTS_NOT_FETCHED, text=why, within=within),)
     return events.ResultsFetched(
         at=time.time(), folder=spec.program.workdir, files=0, size=0, causes=causes
     )

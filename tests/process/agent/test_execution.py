@@ -16,8 +16,8 @@ from unittest.mock import Mock
 import pytest
 
 from distrun.agent import protocol
+from distrun.agent.linux.forked_call import ForkedCall
 from distrun.agent.loop import Loop
-from distrun.agent.probe.forked_call import ForkedCall
 from distrun.agent.protocol import Code
 from distrun.agent.protocol.causes import CauseError
 from distrun.supervisor.hosts import local
@@ -145,7 +145,7 @@ def connect_by_fork(_: Loop) -> None:
 
 
 CASES: dict[str, Callable[[Loop], object]] = {
-    "a call in a child": lambda loop: ForkedCall(loop, protocol.Report, 0.0, print),
+    "a call in a child": lambda loop: ForkedCall(loop, bytes, 0.0, print),
     "the agent": connect_by_fork,
     "an ssh client": lambda _: open_connection(["no-such-ssh"], "job-a", Code.SSH_NOT_STARTED),
 }

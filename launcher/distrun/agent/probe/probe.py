@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Callable, Optional, Union
 
+from distrun.agent.linux.forked_call import ForkedCall, report_call
 from distrun.agent.loop import Loop
 from distrun.agent.probe import dialer, inspection, marks
-from distrun.agent.probe.forked_call import ForkedCall
 from distrun.agent.probe.listener import Listener
 from distrun.agent.protocol import Cause, Code, Message, Order, Report, probe_messages
 from distrun.agent.tasks.ports import PortHolder
@@ -94,7 +94,7 @@ class Probe:
             writer.wait(1.0)  # else it could write them later
             return marks.remove(marked)
 
-        ForkedCall(self._loop, work, marks.LONGEST_WAIT, lambda _: None)
+        report_call(self._loop, work, marks.LONGEST_WAIT, lambda _: None)
 
     def _fork(
         self, work: Callable[[], Report], seconds: float, failed: Callable[[Cause], Report]
@@ -106,4 +106,4 @@ class Probe:
             if isinstance(report, Report):
                 self._report(report)
 
-        return ForkedCall(self._loop, work, seconds + _LATENESS, follow)
+        return report_call(self._loop, work, seconds + _LATENESS, follow)

@@ -13,9 +13,9 @@ from typing import Any, Callable, Dict, List, Set, Union
 
 from distrun.agent.files.blob_cache import BlobCache
 from distrun.agent.linux import processes
+from distrun.agent.linux.forked_call import ForkedCall, report_call
 from distrun.agent.linux.regular import open_regular
 from distrun.agent.loop import Loop
-from distrun.agent.probe.forked_call import ForkedCall
 from distrun.agent.protocol import Cause, Message, Order, Report
 from distrun.agent.protocol.stack_messages import (
     DumpStacks,
@@ -100,7 +100,7 @@ class StackDumper:
         def work() -> StacksDumped:
             return _dump(order, program, pids, due)
 
-        call = ForkedCall(self._loop, work, _SECONDS + 1 + order.seconds, follow)
+        call = report_call(self._loop, work, _SECONDS + 1 + order.seconds, follow)
         self._calls.add(call)
 
     def close(self) -> None:

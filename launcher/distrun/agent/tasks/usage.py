@@ -12,9 +12,9 @@ from distrun.agent.linux import facts, processes
 from distrun.agent.protocol import UsageSampled
 
 if TYPE_CHECKING:
+    from distrun.agent.linux.forked_call import ForkedCall
     from distrun.agent.linux.gpus import GpusUsed
     from distrun.agent.loop import Loop
-    from distrun.agent.probe.forked_call import ForkedCall
     from distrun.agent.protocol import Cause, Message, Report
     from distrun.agent.tasks.task import Task
 
@@ -124,8 +124,8 @@ class UsageSampler:
     def _ask_gpus(self, now: float, interval: float) -> None:
         """Ask nvidia-smi from time to time, in a child: it may take long, or hang."""
         # Imported here because few hosts have GPUs.
+        from distrun.agent.linux.forked_call import report_call
         from distrun.agent.linux.gpus import GpusUsed, gpus_used
-        from distrun.agent.probe.forked_call import ForkedCall
 
         def follow(answer: Union[Message, Cause]) -> None:
             self._gpu_call = None
@@ -134,7 +134,7 @@ class UsageSampler:
         if self._gpu_call is None and now >= self._gpus_due:
             self._gpus_due = now + max(_GPU_INTERVAL, interval)
             ask = partial(gpus_used, with_load=True)
-            self._gpu_call = ForkedCall(self._loop, ask, _GPU_SECONDS, follow)
+            self._gpu_call = report_call(self._loop, ask, _GPU_SECONDS, follow)
 
     def end(self, task: Task, spent: List[processes.ChildUsage]) -> Totals:
         """Forget a task that was reaped, and return what it has used in all."""

@@ -7,28 +7,25 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
-from distrun.agent.linux import syscalls
+from distrun.agent.linux.forked_call import ForkedCall
 from distrun.agent.loop import Loop
-from distrun.agent.protocol import Cause
-from distrun.codec import encode, from_json, to_json
-from distrun.supervisor.forked_process import ForkedProcess
+from distrun.agent.protocol import Cause, Code
+from distrun.codec import encode, from_json
+from distrun.supervisor import forked_process
 
 OnAnswer = Callable[[Any], None]
 
 _SECONDS = 15.0
 _VALID_SECONDS = 2.0
 """How long an answer is used again: all steps of a Slurm job may end at once."""
-_BLOCK = 64 * 1024
 
 
 class Question(NamedTuple):
@@ -54,8 +51,8 @@ class BackgroundCalls:
     def __init__(self, loop: Loop, job_id: str) -> None:
         self._loop, self._job_id = loop, job_id
         self.kept: tuple[int, ...] = ()
-        self._begun: list[BackgroundCall] = []
-        self._running: dict[str, BackgroundCall] = {}
+        self._begun: list[ForkedCall] = []
+        self._running: dict[str, ForkedCall] = {}
         self._waiting: dict[str, list[OnAnswer]] = {}
         self._answers: dict[str, tuple[float, Any]] = {}
         """When each question was answered (monotonic clock), and the answer."""
@@ -73,25 +70,20 @@ class BackgroundCalls:
             on_answer(_ask_here(question))
         else:
             self._waiting[about] = [on_answer]
-            follow = partial(self._on_answer, question)
-            try:
-                self._running[about] = self.begin(question.ask, follow)
-            except OSError:
-                follow(to_json(_ask_here(question)))
+            self._running[about] = self.begin(question.ask, partial(self._on_answer, question))
 
     def begin(
         self,
         ask: Callable[[], Any],
-        on_answer: OnAnswer,
+        follow: Callable[[bytes | Cause], object],
         *,
         kept: tuple[int, ...] = (),
         seconds: float = _SECONDS,
-    ) -> BackgroundCall:
-        """Have a function run in a fork for as long as that; see :class:`BackgroundCall`."""
-        self._begun = [each for each in self._begun if not each.is_closed]
-        made = BackgroundCall(
-            self._loop, ask, on_answer, self._job_id, (*self.kept, *kept), seconds
-        )
+    ) -> ForkedCall:
+        """Have a function run in a fork for as long as that; `follow` gets its answer as JSON."""
+        self._begun = [each for each in self._begun if each.pid is not None]
+        work = partial(_run, ask, self._job_id)
+        made = ForkedCall(self._loop, work, seconds, follow, (*self.kept, *kept))
         self._begun.append(made)
         return made
 
@@ -113,83 +105,19 @@ class BackgroundCalls:
 
     @property
     def pids(self) -> set[int]:
-        return {each.pid for each in self._begun if not each.is_closed}
+        return {each.pid for each in self._begun if each.pid is not None}
 
-    def _on_answer(self, question: Question, found: Any) -> None:
+    def _on_answer(self, question: Question, found: bytes | Cause) -> None:
         about, answer = question.about, None
-        if found is not None:
+        if not isinstance(found, Cause):
             with contextlib.suppress(ValueError):
-                answer = from_json(question.kind, found)
+                answer = from_json(question.kind, json.loads(found))
+        elif found.code is Code.PROBE_NOT_STARTED:
+            answer = _ask_here(question)
         self._running.pop(about, None)
         self._answers[about] = time.monotonic(), answer
         for each in self._waiting.pop(about):
             each(answer)
-
-
-class BackgroundCall:
-    """A function that runs in a fork of this process, and its answer. Raises OSError: no fork.
-
-    `on_answer` is called with the answer, as JSON has it; None: it was not found in time.
-    """
-
-    def __init__(
-        self,
-        loop: Loop,
-        ask: Callable[[], Any],
-        on_answer: OnAnswer,
-        job_id: str,
-        kept: tuple[int, ...],
-        seconds: float,
-    ) -> None:
-        self._loop = loop
-        self._on_answer = on_answer
-        self._answer = b""
-        self._reader, writer = os.pipe()
-        try:
-            self._process = ForkedProcess(
-                partial(_run, ask, writer),
-                enter=partial(_enter, os.getpid()),
-                name=f"distrun: question of {job_id}",
-                job_id=job_id,
-                kept=(writer, *kept),
-                exit_code=0,
-            )
-        except OSError:
-            os.close(self._reader)
-            raise
-        finally:
-            os.close(writer)
-        self.pid: int = self._process.pid
-        self.is_closed = False
-        loop.watch(self._reader, self._on_readable)
-        self._deadline = loop.call_at(loop.now() + seconds, self._give_up)
-
-    def _give_up(self) -> None:
-        self._answer = b""
-        self._finish()
-
-    def close(self) -> None:
-        """End it; nobody needs the answer."""
-        self.is_closed = True
-        self._deadline.cancel()
-        self._loop.unwatch(self._reader)
-        os.close(self._reader)
-        for kill in (os.killpg, os.kill):  # it may have no group yet; nobody has reaped it yet
-            with contextlib.suppress(OSError):
-                kill(self.pid, signal.SIGKILL)
-
-    def _on_readable(self) -> None:
-        block = os.read(self._reader, _BLOCK)
-        self._answer += block
-        if not block:
-            self._finish()
-
-    def _finish(self) -> None:
-        self.close()
-        answer = None
-        with contextlib.suppress(ValueError):
-            answer = json.loads(self._answer)
-        self._on_answer(answer)
 
 
 def _ask_here(question: Question) -> Any:
@@ -202,13 +130,6 @@ def _ask_here(question: Question) -> Any:
     return None
 
 
-def _enter(parent: int) -> None:
-    os.setsid()  # so that what it starts can be ended with it
-    syscalls.die_with_parent(parent, signal.SIGKILL)
-
-
-def _run(ask: Callable[[], Any], writer: int) -> NoReturn:
-    answer = encode(ask()).encode()
-    with open(writer, "wb") as file:
-        file.write(answer)
-    os._exit(0)
+def _run(ask: Callable[[], Any], job_id: str) -> bytes:
+    forked_process.rename(f"distrun: question of {job_id}", job_id)
+    return encode(ask()).encode()
