@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import array
 import contextlib
-import json
 import os
 import shutil
 import socket
@@ -115,25 +114,19 @@ def _send_rest(
 def _remove_files(channel: ChecksummedSender, folder: str) -> None:
     """Remove the program's files; preserve those that tasks wrote among them, and report that."""
     shutil.rmtree(os.path.join(folder, staged_tree.UNFINISHED), ignore_errors=True)
-    agent_dir, listed = AgentDir(folder), os.path.join(folder, staged_tree.LIST)
+    agent_dir, mark = AgentDir(folder), os.path.join(folder, staged_tree.MARK)
     preserved = agent_dir.files_path
     count = size = 0
-    with contextlib.suppress(OSError, ValueError):
-        with open(listed, encoding="ascii") as file:
-            files, links = json.load(file)
-        count, size = staged_tree.remove_sent(
-            os.fsencode(preserved),
-            {os.fsencode(path): tuple(written) for path, written in files.items()},
-            [(os.fsencode(path), os.fsencode(target)) for path, target in links],
-            lambda: None,
-        )
-        if count:
-            preserved = agent_dir.preserve(preserved)
-        os.unlink(listed)
+    if os.path.lexists(mark):
+        count, size = staged_tree.remove_sent(os.fsencode(preserved), mark, lambda: None)
+        with contextlib.suppress(OSError):
+            if count:
+                preserved = agent_dir.preserve(preserved)
+            os.unlink(mark)
     if not count and agent_dir.preserved_path is not None:
         # The agent may have preserved them, and had no link to report it.
         preserved = agent_dir.preserved_path
-        count, size = staged_tree.count_written(os.fsencode(preserved), lambda: None)
+        count, size = staged_tree.remove_sent(os.fsencode(preserved), "", lambda: None)
     if count:
         channel.send(FilesPreserved(preserved, count, size, time.time()))
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import os
 import stat
 import time
 from fnmatch import fnmatchcase
-from typing import Any, Dict, Iterator, List, NoReturn, Tuple
+from typing import Any, Iterator, List, NoReturn, Tuple
 
 from distrun.agent import main as agent_main
 from distrun.agent.linux import syscalls
@@ -40,20 +39,21 @@ def main(
     """List the files, then send those that are ordered, until the link ends.
 
     `folders`: the working folders, each with the places where it may be: a path (`~`: the home
-    folder), and the list of what was sent there; `*`: tasks wrote everything there; empty: they
-    wrote what has changed since `began`, when the first task began, by this host's clock (Unix
-    seconds). `patterns`: of the files that are wanted; a folder's name means all in it. None: all
-    files. `most`: how many files are listed at most in a folder.
+    folder), and the file that was made when all was sent there, after which tasks wrote; `*`: they
+    wrote everything there; empty: they wrote what has changed since `began`, when the first task
+    began, by this host's clock (Unix seconds). `patterns`: of the files that are wanted; a folder's
+    name means all in it. None: all files. `most`: how many files are listed at most in a folder.
     """
     reader, writer = agent_main.move_stdio()
     os.write(writer, mark)
     channel = ChecksummedSender(reader, writer)
     tops = []
     for number, places in enumerate(folders):
-        known = [(os.path.expanduser(top), listed) for top, listed in places]
-        top, listed = next((each for each in known if os.path.isdir(each[0])), ("", ""))
+        known = [(os.path.expanduser(top), sent) for top, sent in places]
+        top, sent = next((each for each in known if os.path.isdir(each[0])), ("", ""))
         tops.append(top)
-        _list(channel, number, _Search(top, listed, patterns, began, skipped), most)
+        since = _since(sent) if sent else began
+        _list(channel, number, _Search(top, patterns, since, skipped), most)
     _send(channel, FilesWritten(0, [], [], last=True))
     while not channel.ended:
         syscalls.wait_until_ready([channel.reader])
@@ -92,19 +92,11 @@ def _list(channel: ChecksummedSender, number: int, search: "_Search", most: int)
 class _Search:
     """A search through one working folder."""
 
-    def __init__(
-        self, top: str, listed: str, patterns: List[str], began: float, skipped: List[str]
-    ) -> None:
+    def __init__(self, top: str, patterns: List[str], since: float, skipped: List[str]) -> None:
         self._top = top
         self._patterns = patterns
-        self._began = 0.0 if listed else began
+        self._since = since
         self._skipped = {os.path.realpath(each) for each in skipped if each}
-        self._base = os.path.join(os.path.dirname(listed), "files") if listed else ""
-        self._sent: Dict[str, List[int]] = {}
-        if listed not in ("", "*"):
-            with open(listed, encoding="ascii") as file:
-                self._sent, links = json.load(file)
-            self._sent.update((path, []) for path, _ in links)
 
     def walk(self) -> Iterator[Tuple[str, Any]]:
         """Yield paths with the status of a file, or why it is left out; None: a sign of life."""
@@ -121,7 +113,7 @@ class _Search:
                     is_skipped = is_skipped or os.path.realpath(full) in self._skipped
                     names = [] if is_skipped else sorted(os.listdir(full), reverse=True)
                     waiting += [os.path.join(path, name) for name in names]
-                elif self._is_wanted(path) and self._is_written(full, status):
+                elif self._is_wanted(path) and status.st_ctime >= self._since:
                     yield path, _kind(status) or status
             except OSError as error:
                 if error.errno != errno.ENOENT:  # it was removed meanwhile, or is not there
@@ -134,13 +126,9 @@ class _Search:
             fnmatchcase(each, pattern) for each in above for pattern in self._patterns
         )
 
-    def _is_written(self, full: str, status: os.stat_result) -> bool:
-        if self._base:
-            sent = self._sent.get(os.path.relpath(full, self._base))
-            if stat.S_ISLNK(status.st_mode):
-                return sent is None
-            return sent != [status.st_size, status.st_mtime_ns]
-        return status.st_ctime >= self._began
+
+def _since(sent: str) -> float:
+    return 0.0 if sent == "*" else os.stat(sent).st_mtime
 
 
 def _kind(status: os.stat_result) -> str:

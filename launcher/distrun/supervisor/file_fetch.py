@@ -430,7 +430,7 @@ def _places(workdir: str, agent: str, kept: str) -> list[tuple[str, str]]:
     files = os.path.join(agent, "files")
     if not agent or not f"{workdir}/".startswith(f"{files}/"):
         return [(workdir, "")]
-    found = [(workdir, os.path.join(agent, "files.json"))]
+    found = [(workdir, os.path.join(agent, "files.sent"))]
     return [*found, (kept + workdir[len(files) :], "*")] if kept else found
 
 

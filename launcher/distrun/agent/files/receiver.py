@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import json
 import os
 import re
 import stat
@@ -61,7 +60,7 @@ class FileReceiver:
         self._link = link
         self._path = os.fsencode(agent_dir.files_path)
         self._top = os.path.join(os.path.dirname(self._path), os.fsencode(staged_tree.UNFINISHED))
-        self._list_path = os.path.join(os.path.dirname(self._path), os.fsencode(staged_tree.LIST))
+        self._mark = os.path.join(agent_dir.path, staged_tree.MARK)
         cache = agent_dir.cache_path
         self._cache = None if cache is None else BlobCache(os.fsencode(cache), most_cached)
         """The contents of earlier jobs' files. None: there is no place for it."""
@@ -74,8 +73,6 @@ class FileReceiver:
         """The numbers of the files that must be sent; the first of them is arriving."""
         self._arrival: Optional[int] = None
         self._offset = 0
-        self._written: Dict[bytes, Tuple[int, int]] = {}
-        """Size and time of each file as it was written."""
         self._works: Deque[Work] = collections.deque()
         self._is_listed = self._has_requested = False
         """Whether all missing files are known, and have been requested on this link."""
@@ -239,11 +236,11 @@ class FileReceiver:
         for path, target in self._links:
             os.symlink(target, os.path.join(self._top, path))
             yield
-        sent = {os.fsdecode(path): written for path, written in self._written.items()}
-        links = [(os.fsdecode(path), os.fsdecode(target)) for path, target in self._links]
-        descriptor = open_regular(self._list_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        with open(descriptor, "w", encoding="ascii") as listed:
-            json.dump([sent, links], listed)
+        os.close(open_regular(self._mark, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
+        made = os.stat(self._mark).st_mtime_ns
+        while os.stat(self._mark).st_mtime_ns == made:  # it must be later than what was sent
+            os.utime(self._mark)
+            yield
         os.rename(self._top, self._path)
         self._is_complete = True
 
@@ -258,8 +255,6 @@ class FileReceiver:
 
     def _close(self, target: int, file: _File) -> None:
         os.fchmod(target, file.mode | stat.S_IRUSR | stat.S_IWUSR)
-        status = os.fstat(target)
-        self._written[file.path] = (status.st_size, status.st_mtime_ns)
         os.close(target)
 
     # The end -------------------------------------------------------------------------------
@@ -270,10 +265,6 @@ class FileReceiver:
         if self._arrival is not None:
             os.close(self._arrival)
             self._arrival = None
-        for path in self._written:
-            self._link.send_heartbeat_if_due()
-            with contextlib.suppress(OSError):
-                os.unlink(os.path.join(self._top, path))
         private_dir.remove_tree(os.fsdecode(self._top), ignore_errors=True)
 
     def close(self) -> bool:
@@ -283,7 +274,7 @@ class FileReceiver:
         if not self._is_complete:
             self._discard()
         else:
-            count, size = staged_tree.remove_sent(self._path, self._written, self._links, beat)
+            count, size = staged_tree.remove_sent(self._path, self._mark, beat)
             if count:
                 preserved = self._dir.files_path
                 with contextlib.suppress(OSError):  # a full disk may have no room for a folder
@@ -291,9 +282,9 @@ class FileReceiver:
                 # A pod's disk ends with it.
                 path = "" if private_dir.is_alone else preserved
                 self._link.report(FilesPreserved(path, count, size, time.time()))
-        # Last: who finds the list after this agent's death does the same again.
+        # Last: who finds the mark after this agent's death does the same again.
         with contextlib.suppress(OSError):
-            os.unlink(self._list_path)
+            os.unlink(self._mark)
         if self._cache is not None:
             self._cache.trim(set(self._first), beat)
         return not preserved.startswith(os.path.join(self._dir.path, ""))
