@@ -16,7 +16,7 @@ from distrun.cli import console
 from distrun.cli.spec_warnings import print_warnings, success_text
 from distrun.codec import to_json
 from distrun.job.folder import JobStore
-from distrun.job.json_output import output_json, read_tf_config, task_json
+from distrun.job.json_output import output_json, task_json
 from distrun.plan import Plan, TaskPlan
 from distrun.plan.ranks import AT_LAUNCH, RANKS
 from distrun.redaction.secrets import mask_secrets
@@ -45,7 +45,7 @@ _COLUMNS = (
     Column("GPUS", drop_rank=2),
     Column("THREADS", right=True, drop_rank=2),
 )
-_OWN = ("TF_CONFIG", "DISTRUN_TASK", *RANKS)
+_OWN = ("DISTRUN_TASK", *RANKS)
 """Variables that differ for every task. They are shown in a section of their own."""
 _WRAP = 79
 
@@ -238,8 +238,6 @@ def _gpus(visible: str | None) -> str:
 def _settings(task: TaskPlan) -> list[str]:
     """Return how a task is run, but for what differs for every task."""
     env = {name: value for name, value in task.env.items() if name not in _OWN}
-    if "TF_CONFIG" in task.env and _cluster_text(task) is None:
-        env["TF_CONFIG"] = task.env["TF_CONFIG"]
     return [
         f"run    {shlex.join(task.argv)}",
         f"in     {task.workdir}",
@@ -272,34 +270,19 @@ def _rank_lines(tasks: Sequence[TaskPlan]) -> Iterator[str]:
         yield f"{line:<{width}}  for {task.name}"
 
 
-def _cluster_text(task: TaskPlan) -> str | None:
-    """The `cluster` of a task's TF_CONFIG as JSON; None if its TF_CONFIG has another form."""
-    if task.cluster is not None:
-        return task.cluster.text
-    found = read_tf_config(task)
-    if found is None or set(found) != {"cluster", "task"} or not isinstance(found["cluster"], dict):
-        return None
-    return json.dumps(found["cluster"])
-
-
-def _task_of_tf_config(task: TaskPlan) -> Any:
-    return task.tf_task if task.cluster is not None else (read_tf_config(task) or {})["task"]
-
-
 def _tf_config_lines(tasks: Sequence[TaskPlan]) -> Iterator[str]:
     """Each cluster once, and below it each task's own end of TF_CONFIG."""
     clusters: dict[str, list[TaskPlan]] = {}
     for task in tasks:
-        text = _cluster_text(task)
-        if text is not None:
-            clusters.setdefault(text, []).append(task)
+        if task.cluster is not None:
+            clusters.setdefault(task.cluster.text, []).append(task)
     for text, members in clusters.items():
         yield from _cluster_lines(json.loads(text), '{"cluster": {', "},")
-        ends = [json.dumps(_task_of_tf_config(task)) for task in members]
+        ends = [json.dumps(task.tf_task) for task in members]
         width = max(map(len, ends))
         for task, end in zip(members, ends, strict=True):
             yield f' "task": {end + "}":<{width + 1}}  for {task.name}'
-    if all(task.cluster is None and task.tf_config is None for task in tasks):
+    if all(task.tf_config is None for task in tasks):
         if any(task.owns_tf_config for task in tasks):
             yield "not set: the program sets it (program.tf_config)"
         else:
