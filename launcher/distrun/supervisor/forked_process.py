@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable, Collection
 from typing import NoReturn, Union
 
-from distrun.agent.linux import job_processes
+from distrun.agent.linux import job_processes, syscalls
 
 _FIRST_ADDRESS = 45
 """The position of `arg_start` in /proc/PID/stat after the name; see proc_pid_stat(5)."""
@@ -63,7 +63,7 @@ class ForkedProcess:
                 _reset_descriptors(stream, kept)
                 rename(name, job_id)
                 enter()
-                _reset_signals(blocked)
+                syscalls.reset_signals(blocked)
                 run()
             except BaseException:  # noqa: BLE001 - a defect; the frames below are the parent's
                 with contextlib.suppress(OSError):
@@ -105,16 +105,6 @@ _parents_streams: list[object] = []
 """They would close the descriptors of the fork's own streams, if they went."""
 
 Process = Union["subprocess.Popen[bytes]", ForkedProcess]
-
-
-def _reset_signals(mask: set[int]) -> None:
-    """Give signals the effects that they have in a new program, and drop those that wait."""
-    signal.set_wakeup_fd(-1)
-    for number in signal.valid_signals():
-        if callable(signal.getsignal(number)):
-            signal.signal(number, signal.SIG_IGN)
-            signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _reset_descriptors(stream: int | None, kept: Collection[int]) -> None:

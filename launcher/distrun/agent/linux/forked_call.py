@@ -114,9 +114,8 @@ def report_call(
 
 def _run(work: Callable[[], bytes], writer: int, parent: int, kept: Collection[int]) -> NoReturn:
     try:
-        os.setsid()  # no terminal asks the user for what the parent does not wait for
         syscalls.die_with_parent(parent, signal.SIGKILL)
-        _default_handlers()
+        syscalls.reset_signals(())
         # Also the link: its end must show that the parent has ended.
         for descriptor in map(int, os.listdir("/proc/self/fd")):
             if descriptor > 2 and descriptor != writer and descriptor not in kept:
@@ -130,12 +129,3 @@ def _run(work: Callable[[], bytes], writer: int, parent: int, kept: Collection[i
             traceback.print_exc()
     finally:
         os._exit(0)
-
-
-def _default_handlers() -> None:
-    """Give signals that this process handles the effects that they have in a new program."""
-    signal.set_wakeup_fd(-1)
-    for number in signal.valid_signals():
-        if callable(signal.getsignal(number)):
-            signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])

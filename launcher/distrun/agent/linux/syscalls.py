@@ -69,6 +69,19 @@ def blocked(signals: Iterable[int] = ENDING_SIGNALS) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def reset_signals(mask: Iterable[int]) -> None:
+    """Give signals that a process handles the effects that they have in a new program, in a fork.
+
+    Those that wait are dropped. `mask`: the signals that are blocked from then on.
+    """
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_IGN)
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 class Inotify:
     """A descriptor that becomes readable when a watched file grows or a folder gets a file.
 

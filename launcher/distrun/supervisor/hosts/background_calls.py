@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import threading
 import time
@@ -131,5 +132,6 @@ def _ask_here(question: Question) -> Any:
 
 
 def _run(ask: Callable[[], Any], job_id: str) -> bytes:
+    os.setsid()  # what it runs asks the user for nothing on a terminal
     forked_process.rename(f"distrun: question of {job_id}", job_id)
     return encode(ask()).encode()
