@@ -11,13 +11,18 @@ import hashlib
 import os
 import stat
 import time
-from fnmatch import fnmatchcase
 from typing import Any, Iterator, List, NoReturn, Tuple
 
 from distrun.agent import main as agent_main
 from distrun.agent.linux import syscalls
 from distrun.agent.linux.regular import data_start, open_regular
-from distrun.agent.protocol.file_messages import FileRead, FileReadEnd, FilesWritten, ReadFile
+from distrun.agent.protocol.file_messages import (
+    FileRead,
+    FileReadEnd,
+    FilesWritten,
+    ReadFile,
+    is_match,
+)
 from distrun.agent.protocol.framing import ChecksummedSender
 
 _BLOCK = 64 * 1024
@@ -113,18 +118,11 @@ class _Search:
                     is_skipped = is_skipped or os.path.realpath(full) in self._skipped
                     names = [] if is_skipped else sorted(os.listdir(full), reverse=True)
                     waiting += [os.path.join(path, name) for name in names]
-                elif self._is_wanted(path) and status.st_ctime >= self._since:
+                elif is_match(path, self._patterns) and status.st_ctime >= self._since:
                     yield path, _kind(status) or status
             except OSError as error:
                 if error.errno != errno.ENOENT:  # it was removed meanwhile, or is not there
                     yield path, error.strerror or ""
-
-    def _is_wanted(self, path: str) -> bool:
-        parts = path.split("/")
-        above = ["/".join(parts[: count + 1]) for count in range(len(parts))]
-        return not self._patterns or any(
-            fnmatchcase(each, pattern) for each in above for pattern in self._patterns
-        )
 
 
 def _since(sent: str) -> float:

@@ -7,12 +7,11 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from functools import partial
 
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code
-from distrun.agent.protocol.file_messages import FileRead, FileReadEnd, ReadFile
+from distrun.agent.protocol.file_messages import FileRead, FileReadEnd, ReadFile, is_match
 from distrun.codec import decode
 from distrun.errors import HostError, UsageError
 from distrun.frozen import Frozen
@@ -432,13 +431,6 @@ def _places(workdir: str, agent: str, kept: str) -> list[tuple[str, str]]:
         return [(workdir, "")]
     found = [(workdir, os.path.join(agent, "files.sent"))]
     return [*found, (kept + workdir[len(files) :], "*")] if kept else found
-
-
-def is_match(path: str, patterns: Sequence[str]) -> bool:
-    """Whether a path, or a folder above it, matches one of the patterns; without one, all do."""
-    parts = path.split("/")
-    above = ("/".join(parts[: count + 1]) for count in range(len(parts)))
-    return not patterns or any(fnmatchcase(each, one) for each in above for one in patterns)
 
 
 class KeptFetch(Fetch):

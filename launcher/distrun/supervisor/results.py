@@ -11,14 +11,14 @@ from functools import partial
 
 from distrun.agent.linux.forked_call import ForkedCall
 from distrun.agent.protocol import Cause, Code
-from distrun.agent.protocol.file_messages import TransferProgress
+from distrun.agent.protocol.file_messages import TransferProgress, is_match
 from distrun.codec import from_json
 from distrun.errors import DistrunError
 from distrun.job import events
 from distrun.job.folder import JobFolder
 from distrun.job.scheduler import SUBMITTED
 from distrun.spec.model import Spec
-from distrun.supervisor.file_fetch import Fetch, clean_patterns, is_match
+from distrun.supervisor.file_fetch import Fetch, clean_patterns
 from distrun.supervisor.hosts.former_agents import make_former_reach
 from distrun.supervisor.hosts.reach import Lifetime
 from distrun.supervisor.running_job import RunningJob

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, List
+from fnmatch import fnmatchcase
+from typing import Any, List, Sequence
 
 from distrun.agent.protocol import Notice, Order, Report
 from distrun.agent.protocol.causes import Cause
@@ -130,3 +131,10 @@ class FileReadEnd(Report):
     changed: int
     digest: str
     errno: int
+
+
+def is_match(path: str, patterns: Sequence[str]) -> bool:
+    """Whether a path, or a folder above it, matches one of the patterns; without one, all do."""
+    parts = path.split("/")
+    above = ("/".join(parts[: count + 1]) for count in range(len(parts)))
+    return not patterns or any(fnmatchcase(each, one) for each in above for one in patterns)
