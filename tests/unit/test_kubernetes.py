@@ -498,7 +498,7 @@ def test_why_a_pod_ends_is_told(
     answer = CauseError(kubectl.failure(1, found)) if isinstance(found, str) else json.dumps(found)
     monkeypatch.setattr(kubectl, "run", mock.Mock(side_effect=[answer]))
     reach = KubernetesReach(HostSpec(name="h"), spec, "p")
-    cause = not_none(reach.question(mock.Mock(), None, Cause(Code.AGENT_TERMINATED))).ask()
+    cause = not_none(reach.question(mock.Mock(), Cause(Code.AGENT_TERMINATED))).ask()
     assert (None if cause is None else cause.code) == code
     assert cause is None or words in cause.text
 

@@ -363,8 +363,8 @@ def _shared_connection(cause: Cause) -> str:
     )
 
 
-def _command(cause: Cause, number: int = 0) -> str:
-    return cause.commands[number] if number < len(cause.commands) else "ssh"
+def _command(cause: Cause) -> str:
+    return cause.commands[0] if cause.commands else "ssh"
 
 
 def _searched_folder(cause: Cause) -> str:
@@ -537,7 +537,6 @@ _NAMED: dict[str, Callable[[Cause], Any]] = {
     "at_host": _at_host,
     "because": _because,
     "command": _command,
-    "command_2": lambda c: _command(c, 1),
     "copying": lambda c: (
         "`program.sync: script` has distrun send it" if c.name == "off" else "launch again"
     ),
@@ -1217,8 +1216,8 @@ ADVICE: dict[Code, Words] = {
     Code.SSH_OPTION_REFUSED: """correct ssh.options: ssh_config(5) has the options and what they can
         be""",
     Code.SSH_CONFIGURATION_REFUSED: "correct that line, or name another file with ssh.config_file",
-    Code.HOST_KEY_CHANGED: """if it was installed again, `{command_2}` and `{command}` take the new
-        key; if not, somebody may intercept the connection""",
+    Code.HOST_KEY_CHANGED: """if it was installed again, remove its old key: `{command}` shows the
+        file and line; if not, somebody may intercept the connection""",
     Code.HOST_KEY_UNKNOWN: "log in once by hand, `{command}`, and compare the key it shows",
     Code.LOGIN_REFUSED: """`{command} true` must work without asking: ssh-copy-id puts your key
         there, ssh-add unlocks it, ssh.user and ssh.identity_file choose the user and the key""",

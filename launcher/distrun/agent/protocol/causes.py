@@ -161,7 +161,7 @@ class Code(StrEnum):
     SSH_NOT_STARTED = "ssh_not_started"  # errno
     SSH_OPTION_REFUSED = "ssh_option_refused"
     SSH_CONFIGURATION_REFUSED = "ssh_configuration_refused"
-    HOST_KEY_CHANGED = "host_key_changed"  # and the command that forgets the old key
+    HOST_KEY_CHANGED = "host_key_changed"
     HOST_KEY_UNKNOWN = "host_key_unknown"
     LOGIN_REFUSED = "login_refused"
     SSH_NAME_NOT_RESOLVED = "ssh_name_not_resolved"

@@ -122,7 +122,7 @@ class FileSource(LinkUser):
         has_begun = self.is_listed or any(self.files)
         cause = self._reach.diagnose(connection, status, was_up=has_begun)[0]
         self.link.limit(_SILENT_SECONDS)
-        self.link.ask(self._reach.question(connection, status, cause), cause, self.fail)
+        self.link.ask(self._reach.question(connection, cause), cause, self.fail)
 
     def _receive(self, message: object) -> bool:
         """Handle a message; returns whether it was to come."""

@@ -296,7 +296,7 @@ class Host(LinkUser):
                 self._fail_to_connect(status)
         elif state is LinkState.UP:
             cause = reach.diagnose(connection, status, was_up=True)[0]
-            self.link.ask(reach.question(connection, status, cause), cause, self._on_death)
+            self.link.ask(reach.question(connection, cause), cause, self._on_death)
         elif connection.agent_is_gone(status):
             self._mark_agent_gone()
         else:
@@ -323,7 +323,7 @@ class Host(LinkUser):
             cause = self.reach.diagnose(connection, status, was_up=False)[0]
             self.link.close()
             self.link.limit(None)
-            question = self.reach.question(connection, status, cause)
+            question = self.reach.question(connection, cause)
             self.link.ask(question, cause, self._mark_unreachable)
 
     def _retry(self, cause: Cause) -> None:
@@ -473,7 +473,7 @@ class Host(LinkUser):
             return
         if cause.is_disk_full:
             cause = cause._replace(name=variable)
-        question = self.reach.question(connection, None, cause)
+        question = self.reach.question(connection, cause)
         self.link.ask(question, cause, partial(self._report_fault, connection, message))
 
     def _report_fault(self, connection: Connection, fault: protocol.Fault, cause: Cause) -> None:

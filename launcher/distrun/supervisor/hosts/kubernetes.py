@@ -226,7 +226,7 @@ class KubernetesReach(Reach):
             return Cause(Code.PYTHON_MISSING, text=kubectl.last_words(text))
         return kubectl.failure(status, text)
 
-    def question(self, connection: Connection, status: int | None, cause: Cause) -> Question | None:
+    def question(self, connection: Connection, cause: Cause) -> Question | None:
         pod = self._pod
         if not pod or cause.code not in _TERMINATED:
             return None

@@ -208,7 +208,7 @@ class HostPool:
         first = next(iter(self._hosts.values()), None)  # all are of one cluster: it is asked once
         question = None
         if first is not None and first.link.connection is not None:
-            question = first.reach.question(first.link.connection, None, cause)
+            question = first.reach.question(first.link.connection, cause)
         if question is None:
             follow(cause)
             return

@@ -249,7 +249,7 @@ class Reach:
         """
         raise NotImplementedError
 
-    def question(self, connection: Connection, status: int | None, cause: Cause) -> Question | None:
+    def question(self, connection: Connection, cause: Cause) -> Question | None:
         """Return a question whose answer would say more than a cause; None: there is none."""
         return None
 

@@ -92,12 +92,7 @@ class SrunReach(Reach):
             return Cause(Code.PYTHON_MISSING, text=step_end.last_words(text)), False
         return step_end.cause(text, status, self._given.job), False
 
-    def question(
-        self,
-        connection: Connection,
-        status: int | None,  # noqa: ARG002
-        cause: Cause,
-    ) -> Question | None:
+    def question(self, connection: Connection, cause: Cause) -> Question | None:
         job, text = self._given.job, connection.stderr_text
         is_asked = cause.code in _TERMINATED or step_end.may_be_of_job(text, cause)
         if not is_asked:

@@ -12,7 +12,7 @@ import fcntl
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from functools import cache, partial
 
 from distrun.agent.linux import facts, syscalls
@@ -28,12 +28,7 @@ from distrun.supervisor.hosts.host_channel import ChecksummedReceiver
 from distrun.supervisor.hosts.link import LOGIN_SECONDS
 from distrun.supervisor.hosts.reach import Connection, Lifetime, Login, Reach, agent_exited
 from distrun.supervisor.hosts.sent_agents import sent_agents
-from distrun.supervisor.hosts.ssh_command import (
-    KnownHosts,
-    known_hosts,
-    link_command,
-    shared_connection,
-)
+from distrun.supervisor.hosts.ssh_command import link_command, shared_connection
 
 _PIPE_BYTES = 512 * 1024
 _PIPE_RESERVE = 32 * 1024
@@ -82,34 +77,22 @@ class SshReach(Reach):
     ) -> tuple[Cause, bool]:
         if was_up:
             return _loss(connection, status or 0), False
-        names = frozenset({self._host.rpartition("@")[2]})
-        cause = self._diagnose(connection, status, lambda: KnownHosts(names, ""))
-        return cause, ssh_diagnosis.is_transient(status or 0, connection.stderr_text)
-
-    def question(self, connection: Connection, status: int | None, cause: Cause) -> Question | None:
-        codes = {each.code for each in (cause, *cause.within)}
-        if codes & {Code.HOST_KEY_CHANGED, Code.LOGIN_TIMED_OUT, Code.BANNER_MISSING}:
-            return Question(self._host, partial(self._ask, connection, status))
-        return None
-
-    def _ask(self, connection: Connection, status: int | None) -> Cause:
-        """Diagnose a failure with what ssh says of its configuration, which may take seconds."""
-        find_known = partial(known_hosts, self._host, self._settings)
-        cause = self._diagnose(connection, status, find_known)
-        if cause.code in (Code.LOGIN_TIMED_OUT, Code.BANNER_MISSING):
-            name, path = shared_connection(self._host, self._settings)
-            cause = cause._replace(name=name, path=path)
-        return cause
-
-    def _diagnose(
-        self, connection: Connection, status: int | None, find_known: Callable[[], KnownHosts]
-    ) -> Cause:
-        noise = connection.noise
         seconds = self.connect_timeout + LOGIN_SECONDS
         printed = connection.stderr_text
-        return ssh_diagnosis.diagnose(
-            *(self._host, self._settings, status, printed, noise, seconds), find_known=find_known
+        cause = ssh_diagnosis.diagnose(
+            self._host, self._settings, status, printed, connection.noise, seconds
         )
+        return cause, ssh_diagnosis.is_transient(status or 0, printed)
+
+    def question(self, _: Connection, cause: Cause) -> Question | None:
+        if cause.code in (Code.LOGIN_TIMED_OUT, Code.BANNER_MISSING):
+            return Question(self._host, partial(self._ask, cause))
+        return None
+
+    def _ask(self, cause: Cause) -> Cause:
+        """Add what ssh says of its configuration, which may take seconds."""
+        name, path = shared_connection(self._host, self._settings)
+        return cause._replace(name=name, path=path)
 
 
 def _loss(connection: Connection, status: int) -> Cause:

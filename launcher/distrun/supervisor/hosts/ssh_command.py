@@ -8,7 +8,6 @@ import re
 import shlex
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple
 
 from distrun.spec.host_spec import SshSpec
 from distrun.spec.machine import ask_ssh, ssh_options
@@ -73,27 +72,6 @@ def shared_connection(host: str, settings: SshSpec) -> tuple[str, str]:
         if path != "none" and os.path.exists(path):
             return current, path
     return "", ""
-
-
-class KnownHosts(NamedTuple):
-    """By which names ssh knows the keys of a host and of its jump hosts, and in which files."""
-
-    names: frozenset[str]
-    files: str
-    """As ssh prints them, separated by spaces."""
-
-
-def known_hosts(host: str, settings: SshSpec) -> KnownHosts:
-    """Return how ssh's own configuration names a host, whatever a host prints."""
-    names: set[str] = set()
-    files = ""
-    for current, found in _configurations(host, settings):
-        name = current.rpartition("@")[2]
-        own = {name, found.get("hostname", name)}
-        names |= own | {found.get("hostkeyalias", name)}
-        names |= {f"[{each}]:{found.get('port')}" for each in own}
-        files += f" {found.get('userknownhostsfile')} {found.get('globalknownhostsfile')} "
-    return KnownHosts(frozenset(names), files)
 
 
 def _configurations(host: str, settings: SshSpec) -> Iterator[tuple[str, dict[str, str]]]:

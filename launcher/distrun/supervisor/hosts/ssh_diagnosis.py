@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Callable
 from typing import Any
 
 from distrun.agent.protocol import Cause, Code
 from distrun.spec.host_spec import SshSpec
 from distrun.supervisor.hosts.bootstrap import EXIT_TOO_OLD, TOO_OLD
-from distrun.supervisor.hosts.ssh_command import KnownHosts, login_command
+from distrun.supervisor.hosts.ssh_command import login_command
 
 SSH_FAILED = 255
 _LAST_LINES = 3
@@ -54,12 +52,6 @@ _BLAMED = re.compile(
     r"|Could not resolve hostname (\S+):|Connection (?:closed|reset) by ([^\s-]\S*) port",
     re.MULTILINE,
 )
-_ADVISED = re.compile(
-    r"""^\s*(ssh-keygen -f (["'])(?P<file>[^"'$`\\]+)\2"""
-    r""" -R (["'])(?P<name>[\w\[][^"'$`\\]*)\4)\s*$""",
-    re.MULTILINE,
-)
-"""A host can print such a line, too: nothing in it may mean more to a shell than two names."""
 _MEANINGLESS = re.compile(
     r"@*|\w+_exchange_identification: Connection closed by remote host"
     r"|Connection closed by UNKNOWN port \d+"
@@ -86,14 +78,10 @@ def diagnose(
     stderr: str,
     noise: bytes,
     seconds: float,
-    *,
-    find_known: Callable[[], KnownHosts],
 ) -> Cause:
     """Return why the first connection to a host failed.
 
     `status`: how ssh exited; None: it still ran after `seconds`. `noise`: its standard output.
-    `find_known` returns the names under which ssh's configuration has the keys of the host and its
-    jump hosts. No other host is named in a command that removes a key.
     """
     stdout = noise.decode("utf-8", "replace")
     login = (login_command(name, settings),)
@@ -103,7 +91,7 @@ def diagnose(
     if status is None:
         return Cause(Code.LOGIN_TIMED_OUT, seconds=seconds, text=last, commands=login)
     if status == SSH_FAILED:
-        cause = _diagnose_ssh(name, settings, stderr, find_known)
+        cause = _diagnose_ssh(name, settings, stderr)
         return cause._replace(**_exit_fields(status, last))
     code = _diagnose_login(status, stderr, stdout)
     if code is Code.INPUT_TAKEN_BY_LOGIN:
@@ -135,9 +123,7 @@ def _diagnose_login(status: int, stderr: str, stdout: str) -> Code:
     return Code.REMOTE_DISK_FULL if _FULL in stderr else Code.AGENT_NOT_STARTED
 
 
-def _diagnose_ssh(
-    name: str, settings: SshSpec, stderr: str, find_known: Callable[[], KnownHosts]
-) -> Cause:
+def _diagnose_ssh(name: str, settings: SshSpec, stderr: str) -> Cause:
     """Return the failure that ssh reports, of the host or of another one on the way to it."""
     known = _reported_failure(stderr)
     login: tuple[str, ...] = (login_command(name, settings),)
@@ -150,14 +136,9 @@ def _diagnose_ssh(
         other = "" if other == _NAMELESS else other
         at = other or name
         login = (login_command(at, SshSpec(config_file=settings.config_file)),)
-        if known is Code.HOST_KEY_CHANGED:
-            login += (_forget_command(at, name, stderr, find_known()),)
         inner = Cause(known, commands=login)
         return Cause(Code.JUMP_HOST_FAILED, name=other, within=(inner,))
-    code = Code.CLOSED_BY_PROXY if before else known
-    if code is Code.HOST_KEY_CHANGED:
-        login += (_forget_command(name, name, stderr, find_known()),)
-    return Cause(code, commands=login)
+    return Cause(Code.CLOSED_BY_PROXY if before else known, commands=login)
 
 
 def _printed_on_the_way(stderr: str) -> str:
@@ -169,22 +150,6 @@ def _printed_on_the_way(stderr: str) -> str:
     if not proxied or is_direct or (_FORWARDED in before and _PROXIED not in before):
         return ""
     return before if _meaningful_lines(before) or _PROXIED in before else ""
-
-
-def _forget_command(at: str, name: str, stderr: str, known: KnownHosts) -> str:
-    """Return the command that removes a changed key from known_hosts; ssh may suggest one.
-
-    A host can print such a suggestion, too, for the key of another host. `at`: the host whose key
-    has changed, as printed. `known`: the names and files that count.
-    """
-    for advised in _ADVISED.finditer(stderr):
-        if advised["name"] in known.names and f" {advised['file']} " in known.files:
-            return advised[1]
-    file = re.search(r"^Offending .*? in (\S.*):\d+\s*$", stderr, re.MULTILINE)
-    words = ["-f", file[1]] if file and f" {file[1]} " in known.files else []
-    printed = re.findall(r"^Host key for ([^\s-]\S*) has changed", stderr, re.MULTILINE)
-    names = [each for each in (*printed, at.rpartition("@")[2]) if each in known.names]
-    return shlex.join(["ssh-keygen", *words, "-R", (names or [name.rpartition("@")[2]])[0]])
 
 
 def is_transient(status: int, stderr: str) -> bool:
