@@ -36,7 +36,6 @@ PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 LEFT_BEHIND_AFTER = 30.0
 """Seconds after which what still runs has been left: what tests start would run for longer."""
 TAIL = 4000
-WORKERS_PER_CORE = 3
 
 register_profiles()
 
@@ -215,7 +214,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Return the processes for `-n auto`: more than there are cores, because tests mostly wait."""
-    return max(2, round(WORKERS_PER_CORE * usable_cores()))
+    return max(2, round(3 * usable_cores()))
 
 
 @pytest.hookimpl(optionalhook=True)

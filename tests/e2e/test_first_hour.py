@@ -21,7 +21,6 @@ SCRIPT = re.compile(
     r"|Traceback .*|  File .*|    .*|AttributeError: .*)(?: \(2 tasks\))?"
 )
 """What the script prints: its epochs, its finished bars, and Python's words when it fails."""
-MOST_OTHER = 10
 # TensorFlow's own, when a worker ends seconds before the other on a busy machine.
 PEER_IS_GONE = re.compile("StartAbort UNAVAILABLE|Additional GRPC error|grpc_status:14")
 
@@ -65,7 +64,7 @@ def check(shown: list[list[str]]) -> None:
     assert next(line for line in last if SCRIPT.fullmatch(line)).startswith("worker:1 | 10/10")
     lines = [line for screen in shown for line in screen if not PEER_IS_GONE.search(line)]
     other = [line for line in lines if not SCRIPT.fullmatch(line)]
-    assert len(other) <= MOST_OTHER, "\n".join(other)
+    assert len(other) <= 10, "\n".join(other)
 
 
 def test_the_first_minutes_are_quiet(preloaded: PreloadedPython, distrun: Distrun) -> None:

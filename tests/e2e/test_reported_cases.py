@@ -1,8 +1,4 @@
-"""What people run with TensorFlow, by their public reports: what they are told.
-
-tests/process/test_reported_cases.py has those that need no TensorFlow, and tests/corpus the logs of
-many more with it.
-"""
+"""What people run with TensorFlow, by their public reports: what they are told."""
 
 import re
 from collections.abc import Callable

@@ -13,11 +13,9 @@ from harness.requirements import missing
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
-PROGRAMS = ("chromium", "chromedriver")
-
 
 def lacking() -> str | None:
-    return missing(PROGRAMS)
+    return missing(("chromium", "chromedriver"))
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ import errno
 import heapq
 import io
 import itertools
+import math
 import os
 import select
 import selectors
@@ -55,7 +56,6 @@ _FIRST_PID = 5_000_000
 _LEAST_WAIT = 1e-6
 _MOST_TURNS = 5_000
 """Of all programs at one moment: more are a loop without an end."""
-_LONGEST_COMMAND = 3600.0
 _REAL_PID = os.getpid()
 
 
@@ -246,6 +246,10 @@ class Machine:
         """At what the execution of programs fails, and its errno; empty: it does not."""
         self.delay = 0.0
         """Seconds that bytes take to and from it."""
+        self.rate = math.inf
+        """Bytes a second that come from it over each link."""
+        self.refusal = ""
+        """What ssh prints, as no login is let in."""
         self.clock_ahead = 0.0
         """By so many seconds its clock is wrong."""
         self.taken_ports: set[int] = set()
@@ -276,12 +280,13 @@ class _Flow:
         self.reader: int | None = reader
         self.writer: int | None = writer
         self._chunks: deque[tuple[float, bytes]] = deque()
+        self._free_at = 0.0
         self.has_ended = False
         """Whether its writer has closed it."""
         for descriptor in (reader, writer):
             os.set_blocking(descriptor, False)
 
-    def pump(self, now: float, delay: float) -> bool:
+    def pump(self, now: float, delay: float, rate: float = math.inf) -> bool:
         """Move what is there. Returns whether anything moved."""
         moved = False
         while self.reader is not None and not self.has_ended and len(self._chunks) < 64:
@@ -293,7 +298,8 @@ class _Flow:
             if not block:
                 self.has_ended = True
                 break
-            self._chunks.append((now + delay, block))
+            self._free_at = max(now, self._free_at) + len(block) / rate
+            self._chunks.append((self._free_at + delay, block))
         while self._chunks and self.writer is not None and self._chunks[0][0] <= now:
             due, block = self._chunks[0]
             try:
@@ -396,13 +402,17 @@ class Connection:
         if self.returncode is not None:
             self.forget()
             return True
+        if self._far is None and machine.refusal:
+            self.say(machine.refusal.encode())
+            self.finish(255)
+            return True
         if self._far is None:
             self._far = self._start(self)
             return True
         if self.is_noisy and self._down.damage():
             self.is_noisy = False
         moved = self._up.pump(now, machine.delay)
-        moved = self._down.pump(now, machine.delay) or moved
+        moved = self._down.pump(now, machine.delay, machine.rate) or moved
         if self._up.has_ended and self._up.is_empty and self._up.writer is not None:
             self._up.close_writer()
             moved = True
@@ -596,7 +606,7 @@ class Machines:
         if self.current is not None:
             self.current.wait(ready, seconds)
             return
-        limit = self.now + (_LONGEST_COMMAND if seconds is None else seconds)
+        limit = self.now + (3600.0 if seconds is None else seconds)
         self.settle()
         while not ready() and self.step(limit):
             pass

@@ -42,7 +42,6 @@ from table import failures
 NOT_FOUND = Cause(Code.PROGRAM_NOT_FOUND, name="x")
 DISK_FULL = Cause(Code.LOG_DISK_FULL, path="/x")
 CANCELLED = Cause(Code.SLURM_CANCELLED, name="11", text="STEP 11.1 CANCELLED")
-_STRATEGIES = {"mwm": MWM, "ps": PS}
 _ENUMS: dict[str, Callable[[str], Any]] = {
     "success": lambda name: Success[name],
     "workers": Workers,
@@ -114,7 +113,7 @@ def _created(setup: str) -> Job:
     has_rooms = " rooms " in f"{settings} "
     fields, places, stage = _read(settings.replace(" rooms ", _ROOMS))
     job = Job()
-    job.created(_STRATEGIES.get(strategy, strategy), **fields)
+    job.created({"mwm": MWM, "ps": PS}.get(strategy, strategy), **fields)
     names = _names(roles)
     if stage == "created":
         return job

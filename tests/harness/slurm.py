@@ -26,8 +26,6 @@ from harness.waiting import wait_until
 
 NEEDED = ("munged", "sbatch", "scontrol", "sinfo", "slurmctld", "slurmd", "squeue", "srun")
 NODES = 4
-CORES = 4
-MEMORY_MB = 4000
 GPUS = 2
 _DEADLINE = 60.0
 _PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
@@ -128,8 +126,8 @@ class Cluster:
             "slurm.conf",
             _CONF.format(
                 hostname=socket.gethostname().partition(".")[0], address=self.network.gateway,
-                prefix=self.network.prefix, folder=self.folder, ctld_port=ports[0], cores=CORES,
-                slurmd_port=ports[1], nodes=len(self.nodes), gpus=GPUS, memory=MEMORY_MB,
+                prefix=self.network.prefix, folder=self.folder, ctld_port=ports[0], cores=4,
+                slurmd_port=ports[1], nodes=len(self.nodes), gpus=GPUS, memory=4000,
             ),
         )  # fmt: skip
 

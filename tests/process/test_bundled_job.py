@@ -47,7 +47,6 @@ for line in sys.stdin:
 # Its thread may be printing still, and Python cannot end amid that.
 guard.end()
 """
-LONGER_THAN_A_LOOK = 0.3
 
 
 def test_a_stop_and_a_continue_are_no_sigterm() -> None:
@@ -64,7 +63,7 @@ def test_a_stop_and_a_continue_are_no_sigterm() -> None:
         job.send_signal(signal.SIGSTOP)
         wait_until(lambda: psutil.Process(job.pid).status() == psutil.STATUS_STOPPED)
         stopped = time.monotonic()
-        wait_until(lambda: time.monotonic() > stopped + LONGER_THAN_A_LOOK)
+        wait_until(lambda: time.monotonic() > stopped + 0.3)
         job.send_signal(signal.SIGCONT)
         assert answer() == "goes on\n"
         job.send_signal(signal.SIGTERM)

@@ -60,9 +60,9 @@ def test_a_field_of_any_event_may_have_any_value(distrun: Distrun, tmp_path: Pat
 
 CUT = {"has no events": b"", "is missing": None, "is damaged": b'{"event":"JobCre'}
 TOLD = {
-    **dict.fromkeys(("ps -a", "status", "status --timing", "logs", "logs -f", "events"), 0),
+    **dict.fromkeys(("ps -a", "status", "status --timing", "logs", "events"), 0),
     **dict.fromkeys(("report -o page.html", "bundle -o job.tar.gz", "kill JOB"), 0),
-    **dict.fromkeys(("wait", "resume", "profile"), 69),
+    **dict.fromkeys(("wait", "resume", "profile", "logs -f"), 69),
     "fetch JOB": 2,
 }
 

@@ -1,8 +1,4 @@
-"""`kill -9` of launch, supervisor, agent and guard, or their hanging: nothing is left.
-
-Counted from outside: the test process is a subreaper, so every orphan of a job becomes its
-child, whatever the orphan did to hide.
-"""
+"""`kill -9` of launch, supervisor, agent and guard, or their hanging: nothing is left."""
 
 import contextlib
 import os

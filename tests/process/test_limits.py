@@ -20,7 +20,6 @@ from harness.values import not_none
 from harness.waiting import wait_until
 
 OPEN_FILES = "raise the limit on open files (`ulimit -n`)"
-PROCESSES = "raise the limit on processes (`ulimit -u`, or pids.max of the cgroup)"
 NO_PROC = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh")
 
 
@@ -121,7 +120,7 @@ def test_too_few_processes_are_told(limit: int, distrun: Distrun, pids_cgroup: P
     done = captured(["sh", "-c", enter, "sh", *distrun.argv, "launch", spec])
     assert done.returncode == 69, done.stderr
     assert "a limit on processes is reached" in done.stderr
-    assert PROCESSES in done.stderr
+    assert "raise the limit on processes (`ulimit -u`, or pids.max of the cgroup)" in done.stderr
     assert "check `program`" not in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -169,10 +168,9 @@ def test_output_is_shown_without_a_record_until_a_restart_fails(distrun: Distrun
     assert not_none(logs.stdout).readline() == "worker:0 | before\n"
     shutil.rmtree(distrun.home / "jobs")
     (distrun.cwd / "go").touch()
-    for shown, code in ((logs, 0), (launch, 69)):
+    for shown in (logs, launch):
         output, said = shown.communicate(timeout=60)
-        assert output == "worker:0 | after\nworker:0 | last\n"
-        assert shown.returncode == code, said
+        assert (shown.returncode, output) == (69, "worker:0 | after\nworker:0 | last\n"), said
     assert "could not be started" in said
     assert "Traceback" not in said
 

@@ -56,7 +56,7 @@ def test_the_text_has_everything_that_the_json_has(distrun: Distrun) -> None:
     done = distrun.checked("plan", spec)
     rows = table(done.stdout)
     assert [task["task"] for task in plan["tasks"]] == [
-        *("chief:0", "worker:0", "worker:1", "worker:2", "ps:0", "ps:1", "evaluator:0"),
+        *("chief:0", "worker:0", "worker:1", "worker:2", "ps:0", "ps:1", "evaluator:0")
     ]
     cluster = re.findall(r"\blocalhost:\d+", done.stdout.partition("\nTF_CONFIG\n")[2])
     for task in plan["tasks"]:

@@ -92,7 +92,7 @@ def test_each_attempt_is_judged_by_its_own_output_whatever_it_prints(distrun: Di
     recorded = recorded_events(distrun)
     found = [e["verdict"] for e in recorded if e["event"] == "VerdictReached"]
     assert [(each["kind"], each["attempt"]) for each in found] == [
-        *(("exception", 0), ("exception", 1), ("exit", 2)),
+        *(("exception", 0), ("exception", 1), ("exit", 2))
     ]
     assert "ValueError: of attempt 1" in found[1]["cause"]
     assert "of attempt" not in found[2]["cause"]

@@ -1,8 +1,4 @@
-"""A job whose supervisor is elsewhere is watched, sampled and stopped as one that is here.
-
-It runs on this machine, and a program in kubectl's place says that it is in a pod: it runs there
-what `kubectl exec` is given. tests/kubernetes and tests/slurm have real ones.
-"""
+"""A job whose supervisor is elsewhere is watched, sampled and stopped as one that is here."""
 
 import json
 import os

@@ -1,8 +1,4 @@
-"""What every way to reach hosts must do: start, stop, cut, take up again, files, logs, resume.
-
-Of one way only: tests/process, tests/ssh, tests/slurm and tests/kubernetes. Leases, replacements
-and late logs: tests/world, in simulated time.
-"""
+"""What every way to reach hosts must do: start, stop, cut, take up again, files, logs, resume."""
 
 import json
 import os

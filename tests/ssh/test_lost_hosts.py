@@ -1,8 +1,4 @@
-"""Hosts and jobs that are lost: what ends, what is cleared, and what stays.
-
-In simulated time: tests/world. Here is what it does not emulate: guards that are killed, logins,
-and hosts that share a machine.
-"""
+"""Hosts and jobs that are lost: what ends, what is cleared, and what stays."""
 
 import contextlib
 import os

@@ -297,7 +297,7 @@ def test_each_unusable_host_is_told_with_its_own_cause(ssh: Ssh, distrun: Distru
         closed: ["its account runs no commands", "This account is currently not available"],
         bare: ["there is no python3 on it", "install Python 3.8 or newer"],
         old: ["python3 is 3.6, too old"],
-        leaves: ["the agent could not start there (ssh: asking for the way, exit code 3)"],
+        leaves: ["the login exited 3 before the agent could", "printed last: asking for the way"],
     }
     told |= {each: ["its Python does not receive what distrun sends", PROFILE] for each in takers}
     for host, (cause, *words) in told.items():

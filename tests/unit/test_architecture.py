@@ -25,7 +25,6 @@ PACKAGE = LAUNCHER / "distrun"
 
 AGENT_FOR_THE_LAUNCHER = ("distrun.agent.protocol", "distrun.agent.linux", "distrun.agent.loop")
 """What both ends of a link speak, what both need of Linux, and how both wait."""
-FOR_TYPES_ALONE = {"typing_extensions"}
 PURE = {
     *("distrun.advice", "distrun.plan", "distrun.preflight", "distrun.lifecycle"),
     *("distrun.job.printed_progress", "distrun.job.progress_lines", "distrun.strategies"),
@@ -173,7 +172,7 @@ def test_modules_keep_to_their_borders() -> None:
         if within(module.name, inside) and not within(module.name, *places)
         for line, name in module.imports
         if is_forbidden(name)
-        and not (top(name) in FOR_TYPES_ALONE and line in module.lines_for_types)
+        and not (top(name) == "typing_extensions" and line in module.lines_for_types)
     ]
     assert not broken, "\n".join(broken)
 

@@ -77,7 +77,7 @@ CASES: list[tuple[str, int | None, str, str]] = [
     # No word that stands beside the cause is told.
     (f"{UNAUTHORIZED}\nbash: line 1: exec: python3: not found", 127, NO_PYTHON, ""),
     ("fish: Unknown command: python3", 127, NO_PYTHON, ""),
-    (f"{HOMELESS}\nFatal Python error: init_fs_encoding", 1, "the agent could not start", ""),
+    (f"{HOMELESS}\nFatal Python error: init_fs_encoding", 1, "the login exited 1 before", ""),
     ("OSError: [Errno 28] No space left on device", 1, "a disk there is full", ""),
     (f"sh: 1: nc: not found\n{JUMPED}\n{NAMELESS}", 255, "the proxy on the way to it, or", ""),
     (NEGOTIATED, 255, "it and the ssh of this machine have no algorithm in common", ""),

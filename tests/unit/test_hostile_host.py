@@ -1,7 +1,4 @@
-"""A host that is broken or hostile: each attack is a fault of that host, and of no other.
-
-One that sends signs of life, but not what the job waits for, does not keep the job.
-"""
+"""A host that is broken or hostile: each attack is a fault of that host, and of no other."""
 
 import dataclasses
 import json

@@ -1,7 +1,4 @@
-"""The life of a job: scenarios replayed, also of hosts that are lost for good.
-
-A host is lost at about the same time as tasks elsewhere exit: the loss is the first cause.
-"""
+"""The life of a job: scenarios replayed, also of hosts that are lost for good."""
 
 from typing import Any
 

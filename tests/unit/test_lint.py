@@ -1,7 +1,4 @@
-"""What the program is warned about before a launch, and what it is not: each rule by itself.
-
-Programs that are right get no warning: those of this repository, and others in other styles.
-"""
+"""What the program is warned about before a launch, and what it is not: each rule by itself."""
 
 import sys
 from pathlib import Path

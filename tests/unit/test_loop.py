@@ -1,7 +1,4 @@
-"""The loop: calls at a time, descriptors, and what an error leaves; and the queue of events.
-
-A supervisor without free descriptors waits with new commands; it does not spin.
-"""
+"""The loop: calls at a time, descriptors, and what an error leaves; and the queue of events."""
 
 import contextlib
 import gc

@@ -1,7 +1,4 @@
-"""What hosts' answers come to, judged without any host.
-
-Who is reached when ports of other hosts are dialled, and how fast hosts receive, on sockets.
-"""
+"""What hosts' answers come to, judged without any host."""
 
 import contextlib
 import os
@@ -72,6 +69,8 @@ def bad(checks: tuple[Check, ...]) -> list[tuple[str, str, str]]:
 def test_where_all_is_well_every_subject_is_good_on_every_host() -> None:
     checks = judged(host("a"), host("b"))
     assert bad(checks) == []
+    twice = judged(host("a"), host("b"), owners={"10.0.0.1:2": "a", "10.0.0.1:3": "b"})
+    assert bad(twice) == [("b", "network", "warning")]
     assert {check.subject.value for check in checks if check.host == "b"} == {
         *("network", "clock", "disk", "workdir", "program", "script", "python", "tensorflow")
     }

@@ -1,8 +1,4 @@
-"""Whatever is valid loads and the JSON Schema accepts it; whatever is not is told, in time.
-
-What `distrun run` writes is read again, and the schema says everything there is to say. Huge, tiny
-and odd numbers are valid, or an error with their position.
-"""
+"""Whatever is valid loads and the JSON Schema accepts it; whatever is not is told, in time."""
 
 import dataclasses
 import json

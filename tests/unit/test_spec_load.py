@@ -204,8 +204,7 @@ def test_paths_of_other_hosts_need_not_be_here(folder: Path) -> None:
 
 def test_a_bundled_job_is_found_by_name_unless_there_is_a_file(folder: Path) -> None:
     text = "strategy: mirrored\nprogram: {script: mnist}\n"
-    target = load_text(folder, text).program.target
-    assert target == str(folder / "bundled" / "main.py")
+    assert load_text(folder, text).program.target == str(folder / "bundled" / "main.py")
     (folder / "mnist").touch()
     assert load_text(folder, text).program.target == str(folder / "mnist")
 

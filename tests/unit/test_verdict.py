@@ -1,7 +1,4 @@
-"""The first cause and its echoes: what no recorded case shows, replayed as histories.
-
-And what speaks against a success, found in events and in the ends of logs.
-"""
+"""The first cause and its echoes: what no recorded case shows, replayed as histories."""
 
 import re
 import subprocess

@@ -1,7 +1,4 @@
-"""What one task says of its end, replayed as a history: which of its words count.
-
-Also errors as loggers, pretty printers and native code write them: the cause, and the user's line.
-"""
+"""What one task says of its end, replayed as a history: which of its words count."""
 
 import errno
 import json

@@ -1,5 +1,6 @@
 """Links that are lost: what goes on, what ends, and that no line is lost or doubled."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -39,6 +40,46 @@ def test_a_short_cut_loses_no_line_and_doubles_none(lose: Any, find: Any, world:
     assert len(job.attempts) == 2
     printed = [n for n in range(1, 41) if lose is not World.freeze or not 20 < n <= 30]
     assert job.lines("worker:1") == [(0, n) for n in printed]
+
+
+def test_a_link_slower_than_the_output_is_not_lost_and_a_kill_is_executed(world: Launch) -> None:
+    job = world(2)
+    job.hosts["h2"].rate = 2048
+    for _ in range(60):
+        job.print("worker:1", "more than the link takes\n" * 400)
+        job.advance(1)
+    job.stop(137)
+    job.until(lambda: not job.running, 5)
+    assert job.end(300) == 137
+    assert not {"LinkLost", "HostLost"} & {*job.kinds}
+    assert "h2's tasks are not all here: their host sent them too slowly" in job.told()
+
+
+def test_a_log_that_is_removed_is_told_once_and_the_next_one_is_copied(world: Launch) -> None:
+    job = world(2, restart={"max": 1})
+    job.print_lines("worker:1", 1, 5)
+    job.advance(1)
+    task = job.task("worker:1")
+    with open(task.log, "rb") as held:
+        os.unlink(task.log)
+        task.log = f"/proc/self/fd/{held.fileno()}"
+        job.print_lines("worker:1", 6, 10)
+        job.exit("worker:0", 1)
+    job.until(lambda: len(job.attempts) == 4)
+    job.print_lines("worker:1", 11, 15)
+    job.succeed()
+    assert job.told().count("worker-1.log was removed there while its task ran") == 1
+    assert job.lines("worker:1") == [(n // 10, n) for n in (1, 2, 3, 4, 5, 11, 12, 13, 14, 15)]
+
+
+def test_a_host_that_refuses_new_logins_is_lost_with_the_remedy_for_that(world: Launch) -> None:
+    job = world(2, restart=NONE, timeouts={"link": "10s"})
+    job.hosts["h2"].refusal = "root@h2: Permission denied (publickey).\n"
+    job.drop_links("h2")
+    assert job.end() == 69
+    assert "h2 was lost: " in job.said()
+    assert "the login is refused" in job.said()
+    assert "ssh-add unlocks it" in job.said()
 
 
 @pytest.mark.parametrize("lease", [10, 60])

@@ -17,7 +17,7 @@ import click
 from distrun.cli import console
 from distrun.cli.job_faults import tell_record_fault
 from distrun.cli.options import all_output_option, job_argument, task_option
-from distrun.errors import DistrunError, UsageError
+from distrun.errors import UsageError
 from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes, parse_duration
 from distrun.words.formats import format_count, format_names
@@ -182,11 +182,7 @@ def _report_end(folder: JobFolder, startup: StartupFilter | None, shown: Sequenc
     from distrun.job.job import Job
 
     left_out = "" if startup is None else left_out_text(startup.count, [*startup.silent])
-    try:
-        state = wait_for_final_state(folder)
-    except DistrunError as error:  # it was lost: its output is complete all the same
-        console.print_error(error)
-        return
+    state = wait_for_final_state(folder)
     console.print_lines(closing_lines(Job(folder, state), shown=shown, left_out=left_out))
 
 

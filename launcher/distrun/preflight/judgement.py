@@ -90,6 +90,7 @@ def judge(answers: Answers) -> tuple[Check, ...]:
     facts = [(each.host, facts) for each in answers.hosts for facts in each.inspected.programs]
     checks = [
         *_check_network(answers),
+        *_check_machines(answers.owners),
         *(() if answers.rates is None else _check_bandwidth(answers, answers.rates)),
         *(check for each in answers.hosts for check in _check_host(each)),
         *(check for host, its in facts for check in _check_program(host, its)),
@@ -322,6 +323,16 @@ def _check_network(answers: Answers) -> Iterator[Check]:
         grade = Grade.FAILED if is_needed else Grade.WARNING
         named = cause._replace(hosts=tuple(hosts))
         yield Check(host=owner, subject=Subject.NETWORK, grade=grade, cause=named)
+
+
+def _check_machines(owners: Mapping[str, str]) -> Iterator[Check]:
+    """A warning for each host that is also listed by another name: it is counted twice."""
+    first: dict[str, str] = {}
+    for address, host in owners.items():
+        name = first.setdefault(address.rpartition(":")[0], host)
+        if name != host:
+            cause = Cause(Code.ONE_MACHINE_TWICE, name=name)
+            yield Check(host=host, subject=Subject.NETWORK, grade=Grade.WARNING, cause=cause)
 
 
 def _failures(answers: HostAnswers, owners: Mapping[str, str]) -> list[_Failure]:

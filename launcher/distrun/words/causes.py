@@ -34,8 +34,8 @@ _MOST_HOSTS = 3
 _INDENTED = "\n    "
 _ADVICE_ON_LIMITS = {
     errno.EMFILE: (
-        "raise the limit on open files (`ulimit -n`), or put fewer tasks on a host: distrun needs "
-        "30 on each host, and 3 more for each task"
+        "raise the limit on open files (`ulimit -n`): distrun needs 30, and 4 more for each host "
+        "where it is launched, 3 more for each task on a host"
     ),
     errno.ENFILE: "end what has so many files open, or raise the kernel's fs.file-max",
     errno.EAGAIN: (
@@ -811,7 +811,8 @@ TEXTS: dict[Code, Words] = {
     Code.AGENT_NOT_STARTED: lambda c: (
         f"its agent cannot be started: {_error(c)}"
         if c.errno
-        else f"the agent could not start there{_ssh(c)}"
+        else f"the login {_exit(c)} before the agent could start"
+        f"{_if(c.text, f'; it printed last: {c.text}')}"
     ),
     Code.AGENT_NOT_CONFIGURED: "{within}",
     Code.HOST_UNUSABLE: "{host} cannot be used: {within}",
@@ -861,6 +862,7 @@ TEXTS: dict[Code, Words] = {
     Code.KUBECTL_FAILED: "kubectl {exit}{said}",
     Code.KUBECTL_ENDED: "the connection of kubectl ended{said}",
     Code.LOG_PART_MISSING: "a part of {path} is missing",
+    Code.LOG_REMOVED: "{path} was removed there while its task ran; its later output is lost",
     Code.LOGS_TOO_SLOW: "their host sent them too slowly, or stopped sending them",
     Code.LOG_COPY_NOT_WRITTEN: "the copy of {path} cannot be written: {error}",
     Code.RESULTS_NOT_FETCHED: "results are not all here: {host_first}{text}{within}",
@@ -869,7 +871,11 @@ TEXTS: dict[Code, Words] = {
     Code.FILES_REFUSED_BY_HOSTS: lambda c: (
         f"{len(c.within)} hosts cannot receive the program's files{_lines_within(c)}"
     ),
-    Code.ONE_MACHINE_TWICE: "port {port} is wanted on {name} and on {host}: one machine",
+    Code.ONE_MACHINE_TWICE: lambda c: (
+        f"port {c.port} is wanted on {c.name} and on {c.host}: one machine"
+        if c.port
+        else f"it is the machine that is also listed as {c.name}: its cores and GPUs count twice"
+    ),
     Code.PORTS_REFUSED: "{within}",
     Code.HOST_NOT_PREPARED: "{host} cannot be prepared: {within}",
     Code.NO_HOST_ANSWERED: "no host answered",
@@ -1246,7 +1252,10 @@ ADVICE: dict[Code, Words] = {
     Code.INPUT_TAKEN_BY_LOGIN: """does a shell profile there read standard input or start another
         shell, or the account run another command? `echo fine | {command} cat` must print fine""",
     Code.REMOTE_DISK_FULL: "make room on it",
-    Code.AGENT_NOT_STARTED: lambda c: _if(c.commands, f"try `{_command(c)} python3 --version`"),
+    Code.AGENT_NOT_STARTED: lambda c: _if(
+        c.commands,
+        f"`{_command(c)} python3 --version` must print a version; does a shell profile there exit?",
+    ),
     Code.AGENT_NOT_CONFIGURED: "{move_logs}",
     Code.HOST_UNUSABLE: _advice_before_start,
     Code.HOSTS_UNUSABLE: lambda c: _advice_within(c, "\n"),
@@ -1285,7 +1294,8 @@ ADVICE: dict[Code, Words] = {
     Code.KUBECTL_ENDED: _advice_on_kubectl,
     Code.FILES_REFUSED: "{advice_within}",
     Code.FILES_REFUSED_BY_HOSTS: "{advice_within}",
-    Code.ONE_MACHINE_TWICE: "name each machine once in `hosts`, and give each task its own port",
+    Code.ONE_MACHINE_TWICE: """name each machine once in `hosts`, with `slots` for its tasks, and
+        give each task its own port""",
     Code.PORTS_REFUSED: "{advice_within}",
     Code.ORDER_NOT_ANSWERED: lambda c: (
         "see whether it answers at once if you log in by hand"

@@ -1,13 +1,16 @@
 """Sends the tasks' logs to the launching side, which mirrors them.
 
 The launching side says how much of each log it has, and receives the rest. It limits the bytes in
-flight: a task that prints without end delays other messages only shortly.
+flight, and so does the time that they take: a task that prints without end, or over a slow link,
+delays heartbeats and other messages only shortly.
 """
 
 from __future__ import annotations
 
+import collections
 import os
-from typing import Dict, List, Union
+import time
+from typing import TYPE_CHECKING, Dict, List, Union
 
 from distrun.agent.linux.regular import open_regular
 from distrun.agent.protocol import (
@@ -22,7 +25,15 @@ from distrun.agent.protocol import (
 )
 from distrun.agent.protocol.channel import Channel
 
+if TYPE_CHECKING:
+    from typing import Deque, Tuple
+
 _CHUNK = 32 * 1024
+_DELAY = 2.0
+"""Seconds that the logs in flight may delay other messages, judged by the last part to arrive."""
+_SMALLEST_WINDOW = 8 * 1024
+_GROWTH = 8
+"""How much more than what has arrived is tried next: a short line says little about a link."""
 
 
 class LogStreamer:
@@ -34,19 +45,32 @@ class LogStreamer:
         """How many of a file's first bytes are not sent any more, by path."""
         self._sent: Dict[str, int] = {}
         self._grown: List[str] = []
-        self._window = 0
+        self._window = self._usable = 0
+        """How many bytes may be in flight, and how many the link takes to the other end soon."""
         self._in_flight = 0
+        self._parts: Deque[Tuple[float, int, int]] = collections.deque()
+        """What is in flight: when a part was sent, its size, and the bytes in flight with it."""
 
     def execute(self, order: Union[FollowLogs, LogReceived]) -> None:
         if isinstance(order, FollowLogs):
             # Start, on a new link, after the bytes that the launching side has.
-            self._window = order.window
+            self._window, self._usable = order.window, _SMALLEST_WINDOW
             self._in_flight = 0
+            self._parts.clear()
             for name in self._sent:
                 self._sent[name] = order.have.get(name, 0)
             self._grown = list(self._sent)
         else:
             self._in_flight -= order.size
+            self._measure(order.size)
+
+    def _measure(self, received: int) -> None:
+        """Have as many bytes in flight as arrive within `_DELAY`, by the last part that did."""
+        while self._parts and received > 0:
+            sent_at, size, with_it = self._parts.popleft()
+            received -= size
+            fitting = int(with_it * min(_DELAY / max(time.monotonic() - sent_at, 0.001), _GROWTH))
+            self._usable = max(_SMALLEST_WINDOW, fitting)
 
     def add(self, path: str) -> None:
         name = os.path.basename(path)
@@ -72,7 +96,7 @@ class LogStreamer:
         channel.flush()
         while self._grown and not channel.pending and not channel.broken:
             # Never exceed the window: perhaps nobody receives it any more.
-            room = self._window - self._in_flight - LOG_OVERHEAD
+            room = min(self._window, self._usable) - self._in_flight - LOG_OVERHEAD
             if room < INDEX_RECORD.size:
                 return
             name = self._grown.pop(0)
@@ -84,7 +108,9 @@ class LogStreamer:
             chunk = self._read(path, offset, count)
             if chunk:
                 self._sent[name] = offset + len(chunk)
-                self._in_flight += len(chunk) + LOG_OVERHEAD
+                size = len(chunk) + LOG_OVERHEAD
+                self._in_flight += size
+                self._parts.append((time.monotonic(), size, self._in_flight))
                 self._grown.append(name)
                 channel.send(LogData(name, offset, chunk))
                 channel.flush()

@@ -14,7 +14,7 @@ import contextlib
 import errno
 import os
 import time
-from typing import TYPE_CHECKING, BinaryIO, Callable, Dict, List, Optional
+from typing import TYPE_CHECKING, BinaryIO, Callable, Dict, List, Optional, Set
 
 from distrun.agent.linux import syscalls
 from distrun.agent.linux.regular import open_regular
@@ -68,6 +68,8 @@ class TaskLogs:
             streamer.dropped = self._dropped
         self._sizes: Dict[str, int] = {}
         """By path. No log has an open descriptor: a host may have thousands."""
+        self._removed: Set[str] = set()
+        """The logs that somebody has removed while their tasks wrote to them."""
         self._inotify: Optional[Inotify] = None
         self._watches: Dict[int, str] = {}
         """The logs that have not grown since they were watched, by the number of the watch."""
@@ -87,7 +89,10 @@ class TaskLogs:
         if self.streamer is not None:
             self.streamer.add(index_of(path))
             self.streamer.add(path)
-        _open(path).close()
+        with _open(path) as log:
+            if path in self._removed:  # it goes on where the one before had come to
+                self._removed.remove(path)
+                log.truncate(self._sizes.pop(path))
         if path in self._sizes:
             return
         with _open(index_of(path)) as index:
@@ -154,7 +159,11 @@ class TaskLogs:
         """Append one log's size to its index if it has grown. True if it has."""
         try:
             size = os.stat(path).st_size
-        except OSError:
+        except OSError as error:
+            is_removed = error.errno == errno.ENOENT and self.streamer is not None
+            if is_removed and path not in self._removed:
+                self._removed.add(path)
+                self._link.report(LogEnded(os.path.basename(path), -1))
             return False
         if size == self._sizes[path]:
             return False

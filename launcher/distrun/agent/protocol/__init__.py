@@ -256,7 +256,10 @@ class LogData(Report):
 
 
 class LogEnded(Report):
-    """A task has ended: the name of its log in the agent's folder, and its size in bytes."""
+    """A task has ended: the name of its log in the agent's folder, and its size in bytes.
+
+    -1: somebody has removed the log, perhaps while the task runs.
+    """
 
     name: str
     size: int

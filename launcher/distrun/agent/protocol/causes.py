@@ -229,6 +229,7 @@ class Code(StrEnum):
 
     # The logs of a host are not all here.
     LOG_PART_MISSING = "log_part_missing"  # path
+    LOG_REMOVED = "log_removed"  # path
     LOGS_TOO_SLOW = "logs_too_slow"
     LOG_COPY_NOT_WRITTEN = "log_copy_not_written"  # path, errno
     RESULTS_NOT_FETCHED = "results_not_fetched"  # host, text; or within: why

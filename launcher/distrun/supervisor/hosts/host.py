@@ -18,7 +18,7 @@ from distrun.agent import protocol
 from distrun.agent.linux import processes
 from distrun.agent.protocol import Cause, Code, Order, Report
 from distrun.agent.protocol.channel import Outbox
-from distrun.job.events import LinkLost, LinkRestored
+from distrun.job.events import LinkLost, LinkRestored, LogsIncomplete
 from distrun.job.folder import log_name, task_of_log
 from distrun.spec.model import Spec
 from distrun.supervisor.hosts.bootstrap import NO_COPY
@@ -68,8 +68,8 @@ class HostObserver(Protocol):
     def on_unreachable(self, host: Host, cause: Cause) -> None:
         """The first connection failed; the host is gone."""
 
-    def on_event(self, event: LinkLost | LinkRestored) -> None:
-        """The link was lost, and is being reconnected, or is up again."""
+    def on_event(self, event: LinkLost | LinkRestored | LogsIncomplete) -> None:
+        """The link was lost, and is being reconnected, or is up again; a log was removed."""
 
     def on_gone(self, host: Host, cause: Cause) -> None:
         """The agent has ended, and nothing of its tasks is left."""
@@ -453,8 +453,13 @@ class Host(LinkUser):
                 sent_agents().remember(self._copy_key, message.modules)
 
     def _on_log_ended(self, _: Connection, message: protocol.LogEnded) -> None:
-        if message.name in self.mirror.final_sizes:
-            self.mirror.final_sizes[message.name] = message.size
+        sizes, log = self.mirror.final_sizes, message.name
+        if message.size < 0 and sizes.get(log, 0) is None:
+            sizes[log] = self.mirror.sizes[log]  # no more of it comes
+            cause = Cause(Code.LOG_REMOVED, path=os.path.join(self.folder, log))
+            self._observer.on_event(LogsIncomplete(at=time.time(), host=self.name, cause=cause))
+        elif message.size >= 0 and log in sizes:
+            sizes[log] = message.size
 
     def _on_hello(self, _: Connection, message: protocol.Hello) -> None:
         self.agent_pid = message.pid

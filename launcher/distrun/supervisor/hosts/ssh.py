@@ -36,6 +36,8 @@ _PIPE_FILLING = 0.5
 """The part of a pipe's capacity that is certain to fit. In the worst case half of each page stays
 empty, because a write that does not fit behind the last one starts a new page. See pipe(7)."""
 _MARK_BYTES = 16
+_REFUSALS = (Code.HOST_KEY_CHANGED, Code.HOST_KEY_UNKNOWN, Code.LOGIN_REFUSED)
+"""Why a host to which there was a link is not reached again until somebody does something."""
 _ALIVE_SECONDS = 10
 """The interval of ssh's own probes if `timeouts.link` is off."""
 
@@ -75,13 +77,13 @@ class SshReach(Reach):
     def diagnose(
         self, connection: Connection, status: int | None, *, was_up: bool
     ) -> tuple[Cause, bool]:
-        if was_up:
-            return _loss(connection, status or 0), False
         seconds = self.connect_timeout + LOGIN_SECONDS
         printed = connection.stderr_text
         cause = ssh_diagnosis.diagnose(
             self._host, self._settings, status, printed, connection.noise, seconds
         )
+        if was_up and (connection.channel.met or cause.code not in _REFUSALS):
+            return _loss(connection, status or 0), False
         return cause, ssh_diagnosis.is_transient(status or 0, printed)
 
     def question(self, _: Connection, cause: Cause) -> Question | None:
