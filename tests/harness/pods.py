@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from harness import kubernetes as clusters
 from harness.command import write_spec
@@ -14,6 +15,15 @@ from harness.waiting import wait_until
 
 PodSpec = Callable[..., Path]
 """Writes a spec of `workers` in pods that run a shell script; more keys as keywords."""
+PAGE = Path(__file__).resolve().parents[2] / "docs/kubernetes.md"
+
+
+def page_manifests(heading: str) -> list[dict[str, Any]]:
+    """The manifests under a heading of docs/kubernetes.md."""
+    page = PAGE.read_text()
+    blocks = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0].split("```yaml\n")[1:]
+    texts = (each.partition("```")[0] for each in blocks)
+    return [one for text in texts for one in yaml.safe_load_all(text) if "kind" in one]
 
 
 @pytest.fixture(scope="package")  # of a folder that is none: to the end of the session

@@ -7,7 +7,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import psutil
@@ -46,6 +46,15 @@ def descendants(pid: int) -> set[psutil.Process]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 found.add(psutil.Process(parent))
     return found
+
+
+def with_argument(found: Iterable[psutil.Process], word: str) -> list[psutil.Process]:
+    """Return those of these processes that run, and have that argument."""
+    kept = []
+    for each in found:
+        with contextlib.suppress(psutil.Error):  # it ends, or is a zombie
+            kept += [each] if alive(each) and word in each.cmdline() else []
+    return kept
 
 
 def survivors(job_id: str) -> list[psutil.Process]:

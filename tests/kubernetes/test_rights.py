@@ -2,8 +2,6 @@
 
 import base64
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -11,18 +9,8 @@ import yaml
 
 from harness.command import Distrun
 from harness.kubernetes import Cluster
-from harness.pods import PodSpec
+from harness.pods import PodSpec, page_manifests
 from harness.waiting import wait_until
-
-PAGE = Path(__file__).resolve().parents[2] / "docs/kubernetes.md"
-Json = dict[str, Any]
-
-
-def objects_of(page: str, heading: str) -> list[Json]:
-    """The manifests under a heading of the page."""
-    blocks = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0].split("```yaml\n")[1:]
-    texts = (each.partition("```")[0] for each in blocks)
-    return [one for text in texts for one in yaml.safe_load_all(text) if "kind" in one]
 
 
 @pytest.fixture
@@ -30,7 +18,7 @@ def account(pods: Cluster, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str
     """Have distrun use a service account with the page's Role, less one verb; its secret."""
 
     def make(name: str, resource: str = "", verb: str = "") -> str:
-        role, service_account, binding = objects_of(PAGE.read_text(), "The rights")
+        role, service_account, binding = page_manifests("The rights")
         for rule in role["rules"]:
             if resource in rule["resources"]:
                 rule["verbs"].remove(verb)
@@ -103,6 +91,6 @@ def test_a_job_that_may_not_be_deleted_goes_by_itself(
 
 def test_the_network_policies_of_the_page_are_valid(pods: Cluster) -> None:
     """endPort is newer than this Kubernetes, and has no plugin here that heeds policies."""
-    policies = objects_of(PAGE.read_text(), "Network policies")
+    policies = page_manifests("Network policies")
     options = ("--dry-run=server", "--validate=false", "-f", "-")
     assert pods.kubectl("apply", *options, given=yaml.safe_dump_all(policies)).count("created") == 3

@@ -1,17 +1,16 @@
 """`distrun submit` to Kubernetes: the supervisor is in a pod, and other machines see the job."""
 
-import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from harness.command import Distrun, write_program
 from harness.kubernetes import Cluster
-from harness.pods import PodSpec
+from harness.pods import PodSpec, page_manifests
 from harness.values import not_none
 from harness.waiting import wait_until
 
-DOCS = Path(__file__).resolve().parents[2] / "docs/kubernetes.md"
 COUNTS = (
     'i=0; while [ $i -lt {steps} ]; do echo "step $i of $DISTRUN_TASK, $DISTRUN_ATTEMPT"; '
     "i=$((i+1)); sleep 0.2; done"
@@ -21,12 +20,8 @@ COUNTS = (
 @pytest.fixture
 def account(pods: Cluster) -> None:
     """The service account and the Role of docs/kubernetes.md."""
-    for kind in ("Role", "ServiceAccount"):
-        found = re.search(
-            rf"```yaml\n((?:apiVersion: \S+\n)kind: {kind}\n.*?)```", DOCS.read_text(), re.DOTALL
-        )
-        assert found is not None
-        pods.kubectl("apply", "-f", "-", given=found[1])
+    given = yaml.safe_dump_all(page_manifests("The rights"))
+    pods.kubectl("apply", "-f", "-", given=given)
 
 
 def _submit(distrun: Distrun, spec: Path, *options: str) -> str:

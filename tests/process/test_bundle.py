@@ -67,8 +67,7 @@ def test_it_has_nothing_of_a_user_means_the_same_and_can_be_read_elsewhere(
         monkeypatch.setenv(name, value)
     (distrun.cwd / "prints.py").write_text(PRINTS)
     program = {
-        "script": "prints.py",
-        "args": ["--password", "args-secret", "--api-key=option-secret"],
+        "script": "prints.py", "args": ["--password", "args-secret", "--api-key=option-secret"],
         "env": {"DATA": "postgres://anna:urls-secret@localhost/db",
                 "QUOTED_TOKEN": 'it\'s "quoted" ü', "MY_TOKEN": SECRET},
         "pass_env": ["DATA_KEYS"], "workdir": str(place),

@@ -16,7 +16,7 @@ from distrun.job import control
 from distrun.job.folder import JobFolder
 from distrun.lifecycle import JobState
 from harness.command import Distrun, Json
-from harness.processes import captured, is_connected, survivors
+from harness.processes import is_connected, survivors
 from harness.requirements import AS_ROOT, skip
 from harness.values import not_none
 from harness.waiting import SOON, wait_until
@@ -109,19 +109,12 @@ def test_a_supervisor_in_another_process_namespace(distrun: Distrun) -> None:
     if os.geteuid() or shutil.which("unshare") is None:
         skip("a process namespace needs root and unshare", AS_ROOT)
     job = distrun.detached("exec sleep 600")
-
-    def inside(*words: str) -> subprocess.CompletedProcess[str]:
-        return captured(
-            ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", *distrun.argv, *words],
-            cwd=distrun.cwd,
-        )
-
-    shown = json.loads(inside("status", "--json").stdout)["job"]
+    shown = json.loads(distrun.elsewhere("status", "--json").stdout)["job"]
     assert (shown["state"], shown["supervisor_pid"]) == ("running", None)
-    refused = inside("resume", job)
+    refused = distrun.elsewhere("resume", job)
     assert refused.returncode == 2
     assert "running (supervisor: in another process namespace)" in refused.stderr
-    done = inside("kill", job)
+    done = distrun.elsewhere("kill", job)
     assert (done.returncode, done.stderr) == (0, f"distrun: job {job} has ended\n")
 
 

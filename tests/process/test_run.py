@@ -138,8 +138,7 @@ def test_the_printed_file_works_in_another_folder(distrun: Distrun) -> None:
 @pytest.mark.parametrize(
     ("creates", "words", "chosen"),
     [
-        (None, [], ("default", "")),
-        (None, ["-np", "2"], ("multi_worker_mirrored", "worker: 2")),
+        (None, [], ("default", "")), (None, ["-np", "2"], ("multi_worker_mirrored", "worker: 2")),
         (None, ["--ps", "2", "-n", "3"], ("parameter_server", "chief: 1 worker: 3 ps: 2")),
         (None, ["--hosts", "a:2,b-[1,3]"], ("multi_worker_mirrored", "worker: 4")),
         (None, ["-n", "2", "--set", "cluster.evaluator=1"],

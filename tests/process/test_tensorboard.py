@@ -1,6 +1,5 @@
 """TensorBoard beside a job: the real one, where it is installed."""
 
-import contextlib
 import json
 import os
 import re
@@ -9,11 +8,10 @@ import subprocess
 import urllib.request
 from importlib.util import find_spec
 
-import psutil
 import pytest
 
 from harness.command import Distrun
-from harness.processes import alive, descendants
+from harness.processes import alive, descendants, with_argument
 from harness.requirements import reason
 from harness.waiting import wait_until
 
@@ -22,14 +20,6 @@ installed = pytest.mark.skipif(
     reason=reason("TensorBoard is not installed", "pip install tensorboard"),
 )
 UNTIL_GO = "while [ ! -e go ]; do sleep 0.05; done"
-
-
-def tensorboards(supervisor: int) -> list[psutil.Process]:
-    found = []
-    for each in descendants(supervisor):
-        with contextlib.suppress(psutil.Error):  # it has ended just now
-            found += [each] if "tensorboard.main" in each.cmdline() else []
-    return found
 
 
 def address_of(distrun: Distrun) -> str:
@@ -63,7 +53,8 @@ def test_it_serves_while_the_job_runs_and_ends_with_it(distrun: Distrun) -> None
         assert answer.status == 200
     assert address in distrun.asked("status")
     assert address in distrun.asked("events")
-    (process,) = tensorboards(distrun.status()["supervisor_pid"])
+    found = descendants(distrun.status()["supervisor_pid"])
+    (process,) = with_argument(found, "tensorboard.main")
     (distrun.cwd / "go").touch()
     said = launch.communicate(timeout=60)[1]
     assert launch.returncode == 0

@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 import signal
-import subprocess
 from pathlib import Path
 
 import psutil
@@ -15,7 +14,7 @@ from harness.changed_package import ChangedPackage
 from harness.command import Distrun, recorded_events
 from harness.host_fixtures import Ssh
 from harness.network import Host
-from harness.processes import alive, captured
+from harness.processes import alive, with_argument
 from harness.waiting import wait_until
 
 SOON = {"max": 3, "backoff": "100ms"}
@@ -47,14 +46,6 @@ def started(folder: Path, task: str) -> list[str]:
     return found.read_text().split() if found.exists() else []
 
 
-def sleepers(ssh: Ssh, host: Host) -> list[psutil.Process]:
-    found = []
-    for each in ssh.processes(host, "sleep"):
-        with contextlib.suppress(psutil.NoSuchProcess):  # the others last for 0.05 s
-            found += [each] if "1000" in each.cmdline() else []
-    return found
-
-
 @pytest.mark.parametrize("killed", SUBSETS.values(), ids=SUBSETS)
 def test_no_two_attempts_live_at_once(killed: tuple[int, ...], ssh: Ssh, distrun: Distrun) -> None:
     h1, h2 = ssh.hosts(2)
@@ -63,7 +54,7 @@ def test_no_two_attempts_live_at_once(killed: tuple[int, ...], ssh: Ssh, distrun
     spec = ssh.spec(script, [h1, h2], timeouts=limits, restart=SOON)
     job = distrun.checked("launch", "-d", spec)
     wait_until(lambda: len(started(distrun.cwd, "worker:1")) == 1, what="the first attempt")
-    before = {each.pid for each in sleepers(ssh, h2)}
+    before = {each.pid for each in with_argument(ssh.processes(h2, "sleep"), "1000")}
     (task,) = [each for each in ssh.processes(h2, "sh") if os.getsid(each.pid) == each.pid]
     chain = [each.pid for each in task.parents()[:4]]
     kill_at_once([chain[each] for each in killed])
@@ -86,13 +77,6 @@ exec $without sh -c 'trap "" TERM; while :; do sleep 0.1; done'
 """
 
 
-def elsewhere(distrun: Distrun, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command where the processes of the hosts, which are this machine's, cannot be seen."""
-    return captured(
-        ["unshare", "--pid", "--fork", "--mount-proc", *distrun.argv, *words], cwd=distrun.cwd
-    )
-
-
 def test_a_lost_jobs_tasks_are_ended_or_their_hosts_named(ssh: Ssh, distrun: Distrun) -> None:
     h1, h2 = ssh.hosts(2)
     config = {"config_file": str(ssh.network.ssh_config), "connect_timeout": "3s"}
@@ -104,23 +88,23 @@ def test_a_lost_jobs_tasks_are_ended_or_their_hosts_named(ssh: Ssh, distrun: Dis
     kill_at_once([*processes.children(supervisor), supervisor])  # as in a crash
     wait_until(lambda: distrun.status()["state"] == "lost")
     h2.cut()
-    done = elsewhere(distrun, "kill", job)
+    done = distrun.elsewhere("kill", job)
     assert done.returncode == 69
     for said in ("h2 cannot be reached", "nothing is left on h1", f"resume {job} --assume-dead h2"):
         assert said in done.stderr
     assert "h1 cannot be reached" not in done.stderr
     assert [bool(ssh.processes(h1)), bool(ssh.processes(h2, "sh"))] == [False, True]
     assert distrun.status(job)["state"] == "lost"
-    kept = elsewhere(distrun, "clean", "--all")
+    kept = distrun.elsewhere("clean", "--all")
     assert kept.stdout == ""
     assert f"job {job} is kept: its tasks may still run on h2" in kept.stderr
     h2.mend()
-    done = elsewhere(distrun, "kill", job)
+    done = distrun.elsewhere("kill", job)
     assert done.returncode == 0, done.stderr
     assert not ssh.processes(h2)
     assert [each["event"] for each in recorded_events(distrun, job)].count("HostCleared") == 2
     assert distrun.status(job)["state"] == "stopped"
-    assert elsewhere(distrun, "clean", "--all").stdout.split() == [job]
+    assert distrun.elsewhere("clean", "--all").stdout.split() == [job]
 
 
 # A host that returns --------------------------------------------------------------------------

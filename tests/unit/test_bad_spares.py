@@ -44,8 +44,7 @@ def start(hostile: Start) -> Start:
         hosts += [HostSpec(name=name, spare=True, slots=room) for name in spares]
         changes = {
             "strategy": "multi_worker_mirrored",
-            "roles": (RoleSpec(role=Role.WORKER, count=workers),),
-            "hosts": tuple(hosts),
+            "roles": (RoleSpec(role=Role.WORKER, count=workers),), "hosts": tuple(hosts),
             "restart": restart, "log_max_size": log_max_size,
             "timeouts": dataclasses.replace(Timeouts(), **{"start": 100.0, "link": 20.0, **about}),
         }  # fmt: skip

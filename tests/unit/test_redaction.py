@@ -174,14 +174,10 @@ def forms(file: str) -> dict[str, str]:
 
 BY_NAME = forms("by_name.txt")
 SAID = {
-    **BY_NAME,
-    **forms("otherwise.txt"),
-    "on the next line": f"Your token:\n{HIDDEN}\n",
-    "environ": f"A=1\0DB_PASSWORD={HIDDEN}\0B=2",
-    "cmdline": f"train.py\0--db-password\0{HIDDEN}\0",
+    **BY_NAME, **forms("otherwise.txt"), "on the next line": f"Your token:\n{HIDDEN}\n",
+    "environ": f"A=1\0DB_PASSWORD={HIDDEN}\0B=2", "cmdline": f"train.py\0--db-password\0{HIDDEN}\0",
     # By its form.
-    "smtp": f"send: 'AUTH PLAIN {BASIC}'",
-    "basic": f"sent Basic {BASIC}",
+    "smtp": f"send: 'AUTH PLAIN {BASIC}'", "basic": f"sent Basic {BASIC}",
     "private key": f"-----BEGIN PRIVATE KEY-----\n{HIDDEN}{PEM}\n-----END PRIVATE KEY-----",
     "private key in a log": f"I -----BEGIN EC PRIVATE KEY-----\nI {HIDDEN}{PEM}\nI -----END EC",
     "private key in yaml": f"key: |\n  -----BEGIN PRIVATE KEY-----\n  {PEM}\n  {HIDDEN}{PEM}=\n",
@@ -191,8 +187,7 @@ SAID = {
     "character set": f"pass\x1b(Bword={HIDDEN}",
     "overstrike": "".join(f"{each}\b{each}" for each in f"password={HIDDEN}"),
     "erased line": f"10%\rpassword={HIDDEN}\r20%",
-    "one character of CSI": f"pass\x9b1mword={HIDDEN}",
-    "zero width": f"pass\u200bword={HIDDEN}",
+    "one character of CSI": f"pass\x9b1mword={HIDDEN}", "zero width": f"pass\u200bword={HIDDEN}",
     "cut sequence": f"password=\x1b[{HIDDEN}",
 }  # fmt: skip
 
@@ -201,10 +196,7 @@ SECRET_NAMES, MAYBE_SECRET, PLACES_OF_SECRETS, OF_MODELS = map(
 )
 
 TOKENS = [
-    "hf_" + LETTERS[:34],
-    "api_org_" + LETTERS[:34],
-    "ghp_" + LETTERS[:36],
-    "gho_" + LETTERS[:36],
+    "hf_" + LETTERS[:34], "api_org_" + LETTERS[:34], "ghp_" + LETTERS[:36], "gho_" + LETTERS[:36],
     "github_pat_" + LETTERS[:22] + "_" + LETTERS[:59],
     *(f"{each}-{LETTERS[:20]}" for each in ("glpat", "glrt", "glcbt", "tskey-auth", "NRAK")),
     *(f"{each}_{LETTERS[:32]}" for each in ("glsa", "glc", "whsec", "lin_api", "ntn")),

@@ -92,8 +92,7 @@ def test_saving_stalls_and_lost_links_are_beside_the_rest() -> None:
     cause = Cause(Code.SSH_TIMED_OUT)
     history = [
         created(0.0, stall=6.0), planned(0.0), started(0.0, A), started(0.0, B),
-        first_step(1.0, A), first_step(1.0, B),
-        events.SavingStarted(at=5.0, task=A, attempt=0),
+        first_step(1.0, A), first_step(1.0, B), events.SavingStarted(at=5.0, task=A, attempt=0),
         events.SavingEnded(at=8.0, task=A, attempt=0),
         events.LinkLost(at=9.0, host="gpu0", cause=cause),
         events.LinkRestored(at=12.0, host="gpu0"),

@@ -59,9 +59,7 @@ def _resume(world: World, _: int) -> None:
 
 
 OF_HOSTS: dict[str, Callable[[World, str], None]] = {
-    "cut": World.cut,
-    "mend": World.mend,
-    "drop links": World.drop_links,
+    "cut": World.cut, "mend": World.mend, "drop links": World.drop_links,
     "slow": lambda world, host: world.delay(host, 1.5),
     "fast": lambda world, host: world.delay(host, 0.0),
     "power off": World.power_off, "power on": World.power_on, "freeze": World.freeze,

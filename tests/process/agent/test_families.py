@@ -1,6 +1,5 @@
 """All that a task has started ends with it, the link, the agent or its guard; nothing else does."""
 
-import contextlib
 import os
 import signal
 import time
@@ -10,7 +9,7 @@ import psutil
 
 from distrun.agent import protocol
 from harness.agents import SLEEP, TIMEOUT, Host, MakeHost, children_of, pids_of, script
-from harness.processes import alive
+from harness.processes import alive, with_argument
 from harness.waiting import wait_until
 
 
@@ -50,12 +49,7 @@ def test_no_relative_of_a_task_outlives_it(host: Host) -> None:
 
 
 def sleepers(host: Host, word: str) -> list[psutil.Process]:
-    """What the host's tasks have started with that argument, and runs."""
-    found = []
-    for each in children_of(host.pid):
-        with contextlib.suppress(psutil.Error):  # it ends, or is a zombie
-            found += [each] if alive(each) and word in each.cmdline() else []
-    return found
+    return with_argument(children_of(host.pid), word)
 
 
 HIDING = "exec </dev/null >/dev/null 2>&1; "

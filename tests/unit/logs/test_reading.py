@@ -130,8 +130,7 @@ MERGED: dict[str, tuple[Lines, float | None, bytes]] = {
     "a clock that is set back keeps the order": (
         [(W0, b"a\n", 5), (W0, b"b\n", 1), (W1, b"c\n", 2)], None,
         b"worker:1 | c\nworker:0 | a\nworker:0 | b\n"),
-    "nothing": ([], None, b""),
-    "no index": ([(W0, b"a\n", None)], 0, b"worker:0 | a\n"),
+    "nothing": ([], None, b""), "no index": ([(W0, b"a\n", None)], 0, b"worker:0 | a\n"),
     "since shows the whole of a line that was finished then": (
         [(W0, b"a\nbe", 0), (W0, b"gun\n", 5)], 4, b"worker:0 | begun\n"),
 }  # fmt: skip
