@@ -34,16 +34,14 @@ def converted(text: str) -> tuple[Json, str]:
 
 def test_each_field_has_its_place() -> None:
     worker = replicas(
-        2, "ExitCode",
-        args=["--steps", "$(STEPS)", "$$(HOME)", "{rank}", "$(hostname)"],
+        2, "ExitCode", args=["--steps", "$(STEPS)", "$$(HOME)", "{rank}", "$(hostname)"],
         env=[
             {"name": "STEPS", "value": "100"}, {"name": "KEY", "value": "of an earlier item"},
             {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
             {"name": "URL", "value": "https://$(KEY)@host"},
             {"name": "LAST", "value": "step-$(STEPS)"},
         ],
-        workingDir="/code",
-        resources={"limits": {"cpu": 4, "memory": "8Gi", "nvidia.com/gpu": 1}},
+        workingDir="/code", resources={"limits": {"cpu": 4, "memory": "8Gi", "nvidia.com/gpu": 1}},
         volumeMounts=[{"name": "data", "mountPath": "/data"}], ports=[{"containerPort": 2222}],
     )  # fmt: skip
     worker["template"]["spec"] |= {
@@ -59,8 +57,7 @@ def test_each_field_has_its_place() -> None:
     assert spec["kubernetes"] == {
         "namespace": "team", "image": "i:1", "cpus": "4", "memory": "8Gi", "gpus": 1,
         "pod": {"spec": {
-            "nodeSelector": {"pool": "gpu"},
-            "volumes": [{"name": "data", "emptyDir": {}}],
+            "nodeSelector": {"pool": "gpu"}, "volumes": [{"name": "data", "emptyDir": {}}],
             "containers": [{
                 "env": [{"name": "KEY",
                          "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
@@ -109,8 +106,8 @@ def test_what_a_cluster_has_beside_it_is_told_and_its_queue_is_kept() -> None:
     worker, empty = replicas(resources=resources), replicas(0)
     worker["template"]["spec"] |= {"restartPolicy": "Always", "volumes": None}
     worker["template"]["metadata"] = {"labels": {"a": "tf-job-name"}, "name": "x"}
-    document = yaml.safe_load(tfjob({"Worker": worker, "PS": empty}, suspend=True))
-    document["spec"]["runPolicy"] = {"schedulingPolicy": {"queue": "q"}}
+    document = yaml.safe_load(tfjob({"Worker": worker, "PS": empty}))
+    document["spec"]["runPolicy"] = {"schedulingPolicy": {"queue": "q"}, "suspend": True}
     document["status"] = {"conditions": []}
     document["metadata"] |= {
         "uid": "1", "labels": {"kueue.x-k8s.io/queue-name": "team"}, "annotations": {"a": "b"}
@@ -125,7 +122,7 @@ def test_what_a_cluster_has_beside_it_is_told_and_its_queue_is_kept() -> None:
     assert spec["kubernetes"]["pod"] == {"metadata": labels, "spec": own}
     at = "spec.tfReplicaSpecs."
     for path in (
-        *("status", "metadata.uid", "metadata.annotations", "spec.suspend", f"{at}PS"),
+        *("status", "metadata.uid", "metadata.annotations", "spec.runPolicy.suspend", f"{at}PS"),
         *(f"{at}Worker.template.spec.restartPolicy", f"{at}Worker.template.metadata.name"),
         *("PersistentVolumeClaim data", "Values", "spec.runPolicy.schedulingPolicy.queue"),
     ):
@@ -201,7 +198,7 @@ del NO_COMMAND["template"]["spec"]["containers"][0]["command"]
         (tfjob({}, replicaSpecs=[{"tfReplicaType": "WORKER"}]), "the name of its tfReplicaType"),
         (tfjob({"Worker": replicas()}, enableDynamicWorker=True), "spec.enableDynamicWorker"),
         (tfjob({"Worker": replicas()}, runPolicy={"managedBy": "kueue"}), "managedBy"),
-        (tfjob({"Worker": replicas("two"), "Boss": replicas()}, runPolicy={"suspend": True}),
+        (tfjob({"Worker": replicas("two"), "Boss": replicas()}, activeDeadlineSeconds=0),
          ("spec.tfReplicaSpecs.Boss: a TFJob has Chief, Master, Worker, PS and Evaluator\nspec.tf"
           "ReplicaSpecs.Worker.replicas: it must be a whole number of 0 or more, not 'two'\ns")),
         (tfjob({"Chief": replicas(), "Master": replicas()}), "a second chief"),

@@ -117,7 +117,11 @@ def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list
                 console.print_message(f"{each.job_id} is running, too, and is not stopped")
         return list(found.values())
     if everything:
-        return [each for each in store.folders() if _is_own(each) and _may_run(each)]
+        found = [each for each in store.folders() if _may_run(each)]
+        for each in filter(lambda each: not _is_own(each), found):
+            what = "was submitted from another machine, and is not stopped"
+            console.print_message(f"{each.job_id} {what}; to stop it: distrun kill {each.job_id}")
+        return list(filter(_is_own, found))
     from distrun.job.job import read_jobs
 
     found_running = read_jobs(store.running())

@@ -462,8 +462,6 @@ class _Conversion(_Fields):
         return {"max": limit, "never_on": ["1-127"]} if kind == "ExitCode" else {"max": limit}
 
     def _convert_policy(self, policy: Json, path: str) -> None:
-        if policy.pop("suspend", False):
-            self.refuse(f"{path}.suspend", "distrun starts a job at once; Kueue may hold it")
         if policy.pop("managedBy", None) not in (None, "", _OPERATOR):
             self.refuse(f"{path}.managedBy", "another controller is to run it")
         at = f"{path}.schedulingPolicy"
@@ -483,8 +481,9 @@ class _Conversion(_Fields):
             (scheduling, "minAvailable", "distrun starts all tasks or none"),
             (policy, "cleanPodPolicy", "no pod outlives the job, and its logs stay here"),
             (policy, "ttlSecondsAfterFinished", "no pod outlives the job"),
+            (policy, "suspend", "`distrun launch` starts the job; with a queue, Kueue holds it"),
         ):
-            if fields.pop(key, None) is not None:
+            if fields.pop(key, None):
                 self._note(f"{at if fields is scheduling else path}.{key}", f"dropped: {why}")
         self._note_left(scheduling, f"{at}.")
 
