@@ -23,9 +23,11 @@ from distrun.job import control, relay
 from distrun.job import folder as job_folder
 from distrun.job.folder import BatchJob, JobFolder, JobStore
 from distrun.job.job import read_job
+from distrun.job.queued_job import QueuedJob
 from distrun.job.scheduler import SchedulerError
 from distrun.job.stop_order import StopOrder
 from distrun.kubernetes import batch_job, guard, in_pod, keeper, kubectl, manifest, pods, submission
+from distrun.lifecycle import JobPhase, JobState
 from distrun.plan.placement import place
 from distrun.plan.replacement import place_again, room_of_hosts
 from distrun.spec.host_spec import HostSpec
@@ -149,6 +151,8 @@ def test_a_job_waits_until_its_pods_are_admitted_and_run(
     state, is_pending, why = expected
     assert (entry.state, entry.is_pending, entry.is_active) == (state, is_pending, True)
     assert why in entry.reason
+    begun = QueuedJob(state=JobState(phase=JobPhase.RUNNING), entry=entry)
+    assert begun.has_not_begun == (is_pending and state != "suspended"), "it has a supervisor"
 
 
 def test_a_job_has_ended_whose_supervisor_has_no_pod_any_more() -> None:
@@ -357,7 +361,9 @@ def test_a_job_whose_record_came_without_an_end_is_lost(folder: JobFolder) -> No
     assert (job.phase, job.cause_word) == ("lost", "not_known_to_kubernetes")
 
 
-def test_kill_takes_a_job_of_another_machine_only_by_name(folder: JobFolder, answer: Path) -> None:
+def test_kill_takes_a_job_of_another_machine_only_by_name(
+    folder: JobFolder, answer: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     answer.write_text(json.dumps({"items": _supervisor(RUNNING)}))
     store = JobStore(folder.path.parents[1])
 
@@ -367,6 +373,7 @@ def test_kill_takes_a_job_of_another_machine_only_by_name(folder: JobFolder, ans
     assert chosen() == chosen(everything=True) == [folder.job_id]
     folder.note_batch_job(BatchJob(id=NAME, namespace="n", is_own=False))
     assert chosen(everything=True) == []
+    assert f"is not stopped; to stop it: distrun kill {folder.job_id}" in capsys.readouterr().err
     with pytest.raises(UsageError, match="submitted from another machine"):
         chosen()
     assert chosen(folder.job_id) == [folder.job_id]
@@ -458,6 +465,23 @@ def test_a_completed_pod(succeeded: int, others: Json, monkeypatch: pytest.Monke
     assert created == [{"metadata": {"name": "j-2"}, "spec": counts}]
 
 
+def test_that_pods_are_queued_again_and_then_admitted_is_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before the first start, there is one time for all of it."""
+    job: Json = {"metadata": {"name": "j"}, "spec": {"parallelism": 2}}
+    kept, told = _keeper(job, monkeypatch, adopts=True), mock.Mock()
+    monkeypatch.setattr(keeper, "_reply", lambda *words: told(words[0].host, words[2].code))
+    monkeypatch.setattr(kubectl, "run", lambda _: json.dumps(job))
+    for pods_before in ({}, {"h1": "p", "h2": "q"}):
+        kept._of_host = pods_before
+        for job["spec"]["suspend"] in (True, True, False):
+            kept._requests = [keeper._Request(each, "", "", -1) for each in ("h1", "h2")]
+            kept._create_missing("", ["h1", "h2"])
+    expected = [(h, code) for code in (Code.POD_QUEUED, Code.POD_PENDING) for h in ("h1", "h2")]
+    assert [each.args for each in told.mock_calls] == expected
+
+
 def test_a_failed_creation_is_not_tried_for_each_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may take half a minute each time, for which a job could not end."""
     run = mock.Mock(side_effect=CauseError(kubectl.failure(1, "")))
@@ -474,8 +498,7 @@ def test_a_failed_creation_is_not_tried_for_each_host(monkeypatch: pytest.Monkey
     [
         ('Error from server (NotFound): pods "p" not found', Code.POD_DELETED, ""),
         ("Unable to connect to the server: timeout", None, ""),
-        (pod(ALIVE, deleted=True), Code.POD_DELETED, ""),
-        (pod(ALIVE, phase="Running"), None, ""),
+        (pod(ALIVE, deleted=True), Code.POD_DELETED, ""), (pod(ALIVE, phase="Running"), None, ""),
         # A scheduler's preemption, a drain and a taint, from 1.26 on.
         (pod(ALIVE, conditions=target("PreemptionByScheduler", "preempting to accommodate a "
              "higher priority pod")), Code.POD_PREEMPTED, "PreemptionByScheduler: preempting to"),

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from harness.world import World
+from distrun.agent.protocol import Cause, Code
+from distrun.supervisor.hosts.reach import Login, Purpose
+from harness.world import World, _Reach
 
 Launch = Callable[..., World]
 LOSSES: dict[str, Callable[[World, str], None]] = {
@@ -68,6 +70,32 @@ def test_without_a_spare_the_job_waits_for_a_host_and_then_fails(world: Launch) 
     assert job.end() == 69
     assert "not restarted: no host has room for one or more of worker:0, worker:1" in job.said()
     assert job.running == {}
+
+
+def test_pods_that_wait_in_a_queue_again_are_waited_for(
+    world: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a limit, and not as for a host; from their admission on, `timeouts.start` holds."""
+    said, job = Cause(Code.POD_QUEUED), world(2, ssh={"connect_timeout": "5s"})
+    opened, diagnose, h2 = _Reach.open, _Reach.diagnose, job.hosts["h2"]
+
+    def open_none(reach: _Reach, job_id: str, login: Login) -> Any:
+        h2.is_cut |= login.purpose is Purpose.AGENT
+        return opened(reach, job_id, login)
+
+    def say(*which: Any, **how: Any) -> Any:
+        return (said, False) if h2.is_cut else diagnose(*which, **how)
+
+    for name, value in (("release", lambda _: None), ("diagnose", say), ("open", open_none)):
+        monkeypatch.setattr(_Reach, name, value)
+    job.kill_agent("h2")
+    job.until(lambda: job.status()["state"] == "pending", 60)
+    job.advance(900)
+    assert "Kueue has not admitted them; the job continues once it has" in job.said()
+    said = Cause(Code.POD_PENDING, name="p", text="admitted")
+    job.until(lambda: "pod p does not run yet" in job.said())
+    assert job.end(310) == 69
+    assert "not restarted: pod p does not run yet: admitted" in job.said()
 
 
 @pytest.mark.parametrize("places", ["h2 h2 h4", "h3 h3 h6", "h2 h2 h2"])
@@ -324,5 +352,5 @@ def test_a_host_whose_disk_is_full_or_read_only_is_replaced(fault: Any, world: L
     assert "see `dmesg` on that host" in verdict["advice"]
     fault(job, "h3")
     job.exit("worker:1", 1)
-    assert job.end(60) == 69
+    assert job.end(70) == 69
     assert "not restarted: no host has room for worker:1" in job.said()

@@ -8,7 +8,14 @@ from distrun.job.events import Origin, Result
 from distrun.job.job import Job
 from distrun.lifecycle import JobPhase, TaskState
 from distrun.words.causes import cause_text
-from distrun.words.events import first_times, queue_text, quiet_advice, quiet_text, resumed_text
+from distrun.words.events import (
+    first_times,
+    queue_text,
+    quiet_advice,
+    quiet_text,
+    resumed_text,
+    waiting_text,
+)
 from distrun.words.formats import format_count, format_duration, format_names, format_time
 from distrun.words.verdicts import evidence_lines, replacement_text, verdict_lines
 
@@ -83,7 +90,7 @@ def _notes_while_running(job: Job) -> list[str]:
     most = job.state.timeouts.start
     limit = "" if most is None else f", at most {format_duration(most)} (timeouts.start)"
     notes += [
-        f"{cause_text(incident.waits_for_host)}; waiting for a host{limit}"
+        waiting_text(incident.waits_for_host, limit)
         for incident in job.state.incidents.values()
         if incident.waits_for_host is not None
     ]

@@ -119,6 +119,12 @@ class QueuedJob(Frozen, kw_only=True):
         return self.entry is not None and self.entry.is_pending
 
     @property
+    def has_not_begun(self) -> bool:
+        """Whether it waits, and has no supervisor: Kueue may suspend the pods of a running job."""
+        is_suspended = self.entry is not None and self.entry.state == "suspended"
+        return self.is_pending and (not is_suspended or self.state.phase is JobPhase.PENDING)
+
+    @property
     def is_active(self) -> bool:
         """Whether it waits or runs; also if that is not known and its record has no end."""
         if self.is_over:
@@ -305,7 +311,7 @@ def connect(folder: JobFolder) -> RemoteChannel | None:
         raise job.problem
     if job.is_over or batch is None:
         return None
-    if job.is_pending:
+    if job.has_not_begun:
         hint = f"to see what it waits for: distrun status {folder.job_id}"
         raise HostError(f"{name} does not run yet", hint=hint)
     code = held_package.read(relay.__file__).decode()
@@ -407,7 +413,7 @@ def _end(folder: JobFolder, batch: BatchJob, grace: float, on_slow: Callable[[st
             raise job.problem
         if time.monotonic() > gives_up_at:
             raise _not_ended(scheduler, batch.id, job)
-        if job.is_pending:
+        if job.has_not_begun:
             scheduler.cancel(batch, only_pending=True)
         elif job.state.phase is JobPhase.PENDING and job.entry is not None and not is_canceled:
             # The lines of `slurm.setup` still run: a signal to their shell would leave them.

@@ -97,6 +97,8 @@ class Keeper:
         """Why Kubernetes creates no pods, if it said so."""
         self._failed_at = 0.0
         """When it last created no Jobs."""
+        self._queued: set[str] = set()
+        """The shapes whose pods Kueue has taken away, and has not admitted again."""
 
     def run(self) -> None:
         """Serve until the supervisor has gone, or SIGTERM; then delete the Jobs."""
@@ -196,6 +198,7 @@ class Keeper:
             if name not in taken and is_usable and pods.shape_of(pod) == request.shape:
                 self._of_host[request.host] = name
                 self._used.add(name)
+                self._queued.discard(request.shape)
                 self._run(request, pod)
                 return True
         return False
@@ -205,9 +208,11 @@ class Keeper:
         facts = {"pod": name, "ip": pod["status"]["podIP"]}
         _write(request.answer, f"run {name} {json.dumps(facts)}\n")
 
-    def _fail(self, cause: Cause) -> None:
-        failed = [each for each in self._requests if not each.pod]
-        self._requests = [each for each in self._requests if each.pod]
+    def _fail(self, cause: Cause, hosts: Collection[str] | None = None) -> None:
+        """Answer the requests for pods of these hosts; None: all such requests."""
+        wanted = [each for each in self._requests if not each.pod]
+        failed = [each for each in wanted if hosts is None or each.host in hosts]
+        self._requests = [each for each in self._requests if each not in failed]
         for each in failed:
             _reply(each, "failed", cause)
 
@@ -231,13 +236,19 @@ class Keeper:
     def _create_missing(self, shape: str, hosts: list[str]) -> None:
         """Create one more Job if there are too few pods for the hosts. Raises CauseError."""
         command = [*self._kubectl, "get", "job", "--ignore-not-found", "-o", "json"]
-        missing = len(hosts)
+        missing, is_queued = len(hosts), False
         for name in [each for each, own in self._jobs.items() if own == shape]:
             job = kubectl.parsed(kubectl.run([*command, name]) or "{}")
             status = job.get("status", {})
             ended = [each for each in status.get("conditions", ()) if each.get("status") == "True"]
             if job and not any(each["type"] in ("Complete", "Failed") for each in ended):
                 missing -= job["spec"]["parallelism"] - status.get("succeeded", 0)
+                is_queued |= bool(job["spec"].get("suspend"))
+        if is_queued != (shape in self._queued) and self._of_host.keys() & {*hosts}:
+            self._queued ^= {shape}
+            queued = Cause(Code.POD_QUEUED, name=self._name)
+            admitted = Cause(Code.POD_PENDING, name=self._name, text="Kueue has admitted it")
+            self._fail(queued if is_queued else admitted, hosts)
         others = [name for host, name in self._of_host.items() if host not in hosts]
         alive = (each for each in map(self._pods.get, others) if each and pods.is_running(each))
         missing += sum(pods.shape_of(each) == shape for each in alive)

@@ -35,6 +35,7 @@ from distrun.lifecycle.restarts import SIGTERM as SIGTERM
 from distrun.lifecycle.restarts import STALL as STALL
 from distrun.lifecycle.restarts import START as START
 from distrun.lifecycle.restarts import TF_PREEMPTED as TF_PREEMPTED
+from distrun.lifecycle.restarts import is_host_preempted as is_host_preempted
 from distrun.lifecycle.restarts import why_not_restarted as why_not_restarted
 from distrun.lifecycle.state import JOB as JOB
 from distrun.lifecycle.state import SAME_TIME as SAME_TIME

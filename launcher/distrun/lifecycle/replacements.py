@@ -12,7 +12,7 @@ from distrun.frozen import replace
 from distrun.job import events
 from distrun.job.events import HostLeftOut
 from distrun.lifecycle import outcomes, restarts
-from distrun.lifecycle.actions import Action, Announce
+from distrun.lifecycle.actions import Action, Announce, SetTimer
 from distrun.lifecycle.restarts import Transition
 from distrun.lifecycle.state import (
     SAME_TIME,
@@ -175,7 +175,12 @@ def on_plan_failed(state: JobState, event: events.PlanFailed) -> Transition:
         state, actions = restarts.cancel_incidents(state, {incident.number})
         state, more = outcomes.enter_running(state)
         return state, actions + more
+    was_queued = incident.is_queued
     incident = replace(incident, is_planning=False, waits_for_host=event.cause)
+    if incident.is_queued:  # as long as it takes, as before the first start
+        return state.with_incident(incident), [SetTimer(restarts.START, None)]
+    if was_queued:
+        return state.with_incident(incident), restarts.start_timer(state)
     failing = [host for host in state.hosts.values() if host.fails_tasks]
     if failing and event.cause.code is Code.NO_ROOM:  # what was to run the tasks cannot be used
         for host in failing:

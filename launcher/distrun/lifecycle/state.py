@@ -45,8 +45,8 @@ class TaskPhase(str, Enum):
 class JobPhase(str, Enum):
     """The phases of a job.
 
-    `pending`: it waits in the queue of Slurm. `restarting`: its group is stopped and will start
-    again.
+    `pending`: it waits in the queue of Slurm or Kueue. `restarting`: its group is stopped and will
+    start again.
     """
 
     PENDING = "pending"
@@ -377,6 +377,11 @@ class Incident(Frozen, kw_only=True):
     """Why it waits until a host's link is restored, or the host is lost."""
     refusal: Outcome | None = None
     """How the job ends instead, unless the loss of a host explains the exit of that task."""
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether Kueue has taken its pods away, and has not admitted them again."""
+        return self.waits_for_host is not None and self.waits_for_host.code is Code.POD_QUEUED
 
     @property
     def is_settled(self) -> bool:

@@ -29,6 +29,8 @@ _HARMLESS_FAULTS = (
     *(Code.POD_DELETED, Code.POD_PREEMPTED, Code.POD_ENDED, Code.POD_OUT_OF_MEMORY),
 )
 """Faults after which a host may be used again, by a new agent."""
+_OF_QUEUE = (Code.POD_QUEUED, Code.POD_PENDING)
+"""Why there is no pod, which is told at once when it changes."""
 _WAIT_SHARE = 1 / 3
 """The part of what is left of `timeouts.start` in which a round waits only for hosts that it may
 not need: the rest is for the other hosts."""
@@ -54,6 +56,8 @@ class Planning:
         self._round: Round | None = Round(hosts)
         self._end_of_wait = job.loop.call_at(None, self._give_up_silent)
         self._limit_wait()
+        self._obstacles: dict[str, Cause] = {}
+        """Why hosts that the job creates, as pods, do not come back."""
         self._returns: dict[str, tuple[Handle, float]] = {}
         """When to connect to lost hosts again, and how long each waits."""
         job.loop.checks.append(self._count_wait)
@@ -69,6 +73,7 @@ class Planning:
 
     def receive(self, host: str, report: Report) -> None:
         if isinstance(report, protocol.Hello):
+            self._obstacles.pop(host, None)
             self.hosts.add_hello(host, report)
         if self._round is not None:
             self._round.receive(host, report)
@@ -95,11 +100,24 @@ class Planning:
 
     def on_unreachable(self, causes: Mapping[str, Cause]) -> None:
         """Continue without hosts that could not be reached, or abort the job."""
-        for host in causes:
-            self._reconnect_later(host, causes[host])
+        for host, cause in causes.items():
+            self._reconnect_later(host, cause)
+            if self.hosts.reaches[host].release is not None:
+                self._obstacles[host] = cause
         if (first := self._first) is not None:
             first.on_unreachable(causes)
             self._finish()
+            return
+        for number, incident in self._job.state.incidents.items():
+            told = incident.waits_for_host
+            if told is not None and not incident.is_planning and self._why_no_host(told) != told:
+                why = self._why_no_host(told)
+                self._emit(events.PlanFailed(at=time.time(), restart=number, cause=why))
+
+    def _why_no_host(self, otherwise: Cause) -> Cause:
+        """Return what keeps away hosts that the job creates: first of all, a queue."""
+        found = self._obstacles.values()
+        return max(found, key=lambda each: each.code is Code.POD_QUEUED, default=otherwise)
 
     def leave_out(self, host: str, cause: Cause) -> None:
         """Make the first plan without a host, if that is a spare."""
@@ -110,7 +128,7 @@ class Planning:
     def on_lost(self, host: str, cause: Cause) -> None:
         self.hosts.remove(host)
         if host in self._job.state.hosts:
-            self._reconnect_later(host, cause)
+            self._reconnect_later(host, cause, self._job.state.hosts[host].fault)
         self.leave_out(host, cause)
 
     def restart(self, host: str) -> None:
@@ -120,21 +138,22 @@ class Planning:
             self._round = None
             self._plan_next()
 
-    def _reconnect_later(self, host: str, cause: Cause) -> None:
+    def _reconnect_later(self, host: str, cause: Cause, fault: Cause | None = None) -> None:
         """Connect again to a host: after 15 s, or at once to its successor, then less often.
 
-        Unless its disk was full, or its agent broke the protocol.
+        Unless its disk was full, or its agent broke the protocol. A pod that was taken away has a
+        successor each time.
         """
-        known = self._job.state.hosts.get(host)
-        fault = None if known is None else known.fault
         if fault is not None and fault.code not in _HARMLESS_FAULTS:
             return
         is_first = host not in self._returns
         handle, wait = self._returns.get(host, (None, _FIRST_RETURN / 2))
-        wait = min(wait * 2, _LAST_RETURN)
+        is_taken = cause.code in _OF_QUEUE or lifecycle.is_host_preempted(fault or cause)
+        wait = wait if is_taken else min(wait * 2, _LAST_RETURN)
         handle = handle or self._loop.call_at(None, partial(self._reconnect, host))
         is_silent = cause.code is Code.HOST_SILENT_TOO_LONG
-        is_new = is_first and not is_silent and self.hosts.reaches[host].release is not None
+        has_successor = self.hosts.reaches[host].release is not None and not is_silent
+        is_new = has_successor and (is_first or is_taken)
         handle.move(self._loop.now() + (0.0 if is_new else wait))
         self._returns[host] = handle, wait
 
@@ -225,6 +244,8 @@ class Planning:
             if made.may_pass:
                 self._loop.call_at(self._loop.now() + _RETRY_SECONDS, partial(self.add, request))
             cause = made.error.as_cause()
+            if cause.code is Code.NO_ROOM:
+                cause = self._why_no_host(cause)
             self._emit(events.PlanFailed(at=time.time(), restart=request.restart, cause=cause))
         elif made.plan is not None:
             self._use(made, made.plan)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from distrun.agent.linux.syscalls import signal_name
-from distrun.agent.protocol.causes import Code
+from distrun.agent.protocol.causes import Cause, Code
 from distrun.job import events
 from distrun.job.events import Origin, Result, TimerKind
 from distrun.job.timing import AttemptTiming, Phase, first_time
@@ -243,11 +243,18 @@ def _job_planned(event: events.JobPlanned) -> str:
     return again + format_names(hosts)
 
 
+def waiting_text(cause: Cause, limit: str = "") -> str:
+    """Return why a restart waits. `limit`: for how long it does, unless it is in a queue."""
+    is_queued = cause.code is Code.POD_QUEUED
+    what = "the job continues once it has" if is_queued else f"waiting for a host{limit}"
+    return f"{cause_text(cause)}; {what}"
+
+
 def _plan_failed(event: events.PlanFailed) -> str:
     is_evaluator = all(task.startswith(Role.EVALUATOR.value) for task in event.cause.tasks)
     # The job does not wait for an evaluator, which then stays down; the verdict says so.
     is_waiting = not (event.cause.tasks and is_evaluator)
-    return f"{cause_text(event.cause)}{'; waiting for a host' if is_waiting else ''}"
+    return waiting_text(event.cause) if is_waiting else cause_text(event.cause)
 
 
 def _timed_out(event: events.TimedOut) -> str | None:
