@@ -373,7 +373,7 @@ def test_kill_takes_a_job_of_another_machine_only_by_name(
     assert chosen() == chosen(everything=True) == [folder.job_id]
     folder.note_batch_job(BatchJob(id=NAME, namespace="n", is_own=False))
     assert chosen(everything=True) == []
-    assert f"is not stopped; to stop it: distrun kill {folder.job_id}" in capsys.readouterr().err
+    assert f"; to stop them: distrun kill {folder.job_id}" in capsys.readouterr().err
     with pytest.raises(UsageError, match="submitted from another machine"):
         chosen()
     assert chosen(folder.job_id) == [folder.job_id]

@@ -117,11 +117,7 @@ def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list
                 console.print_message(f"{each.job_id} is running, too, and is not stopped")
         return list(found.values())
     if everything:
-        found = [each for each in store.folders() if _may_run(each)]
-        for each in filter(lambda each: not _is_own(each), found):
-            what = "was submitted from another machine, and is not stopped"
-            console.print_message(f"{each.job_id} {what}; to stop it: distrun kill {each.job_id}")
-        return list(filter(_is_own, found))
+        return _all(store)
     from distrun.job.job import read_jobs
 
     found_running = read_jobs(store.running())
@@ -136,6 +132,15 @@ def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list
         what = f"the running job was submitted from another machine: {names}"
         raise UsageError(what, hint=f"to stop it: distrun kill {names}")
     return running
+
+
+def _all(store: JobStore) -> list[JobFolder]:
+    active = list(filter(_may_run, store.folders()))
+    others = [each.job_id for each in active if not _is_own(each)]
+    if others:
+        what = f"submitted from another machine, and not stopped: {', '.join(others)}"
+        console.print_message(f"{what}; to stop them: distrun kill {' '.join(others)}")
+    return list(filter(_is_own, active))
 
 
 def _is_own(folder: JobFolder) -> bool:
