@@ -193,17 +193,6 @@ for number in ENDING_SIGNALS:
     except signals.ENDED:
         print("ended")
 """
-ENDING = """
-import os, signal
-from distrun.cli import signals
-
-signals.raise_once(signal.SIGTERM)
-try:
-    os.kill(os.getpid(), signal.SIGTERM)
-except signals.ENDED:
-    os.kill(os.getpid(), signal.SIGTERM)
-    print("ended")
-"""
 TWICE = """
 import os, signal, sys
 from distrun.cli import main, signals
@@ -219,8 +208,6 @@ main.main()
 SIGNALLED = {
     # Else it would be left: the thread that writes the output would get the signal.
     "a process that is being started is known first": (WHILE_STARTING, 0, 3 * "started\nended\n"),
-    # A launch that ends sends the checks SIGTERM, and then the kernel does.
-    "a second one does not disturb the end": (ENDING, 0, "ended\n"),
     "a second one when a command has ended shows no traceback": (TWICE, 143, ""),
 }
 

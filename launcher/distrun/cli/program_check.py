@@ -16,8 +16,6 @@ from typing import Any, NoReturn
 
 from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause
-from distrun.cli import signals
-from distrun.cli.signals import TerminatedError
 from distrun.cli.spec_warnings import find_warnings, refuse_if
 from distrun.codec import from_json, to_json
 from distrun.errors import HostError
@@ -28,6 +26,7 @@ from distrun.supervisor.forked_process import ForkedProcess
 
 _BLOCK = 1 << 16
 _DEFECT = 70
+_END_OR_EXIT = (signal.SIGTERM, signal.SIGCHLD)
 _REFUSAL_SECONDS = 2.0
 """How long a launch waits for the checks of a program in Python, which take some 50 ms."""
 
@@ -47,15 +46,16 @@ class ProgramCheck:
             guard.become_guard(parent)
 
         def run() -> NoReturn:
-            try:
-                signals.raise_once(signal.SIGTERM)
+            signal.pthread_sigmask(signal.SIG_BLOCK, _END_OR_EXIT)
+            if not (checker := os.fork()):
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _END_OR_EXIT)
                 _send(writer, to_json(find(spec)))
-                signals.block(signal.SIGTERM)
-            except (TerminatedError, RuntimeError) as error:  # at any place above
-                if signals.signal_of(error) is None:
-                    raise
-            finally:
-                guard.end_processes(0.0)
+                os._exit(0)
+            os.close(writer)
+            while os.waitpid(checker, os.WNOHANG) == (0, 0):
+                if signal.sigwait(_END_OR_EXIT) == signal.SIGTERM:
+                    break
+            guard.end_processes(0.0)
             os._exit(0)
 
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import sys
 from types import CodeType, FrameType
@@ -37,22 +36,6 @@ def install() -> None:
     sys.unraisablehook = _raise_again
 
 
-def raise_once(number: int) -> None:
-    """Raise the exception of this signal when it arrives first, and block it from then on."""
-    signal.signal(number, _end_once)
-    sys.unraisablehook = _raise_again
-
-
-def block(*numbers: int) -> None:
-    """Block signals of :func:`raise_once`. Drops the exception of one that has just arrived.
-
-    Do not ignore them in place of that: Python prints a traceback, "ignored due to race condition",
-    if one arrives meanwhile.
-    """
-    with contextlib.suppress(*ENDED):
-        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-
-
 def _raise_again(lost: sys.UnraisableHookArgs) -> None:
     """Python loses what is raised in a callback of a weak reference: raise it after that."""
     number = signal_of(lost.exc_value)
@@ -67,7 +50,7 @@ def _raise_again(lost: sys.UnraisableHookArgs) -> None:
                 return  # the callback has not returned: it would be lost again
             caller = caller.f_back
         signal.setitimer(signal.ITIMER_REAL, 0)
-        if signal.getsignal(number) in (_end, _end_once):
+        if signal.getsignal(number) is _end:
             _end(number, frame)
 
     signal.signal(signal.SIGALRM, end)
@@ -75,8 +58,11 @@ def _raise_again(lost: sys.UnraisableHookArgs) -> None:
 
 
 def restore() -> None:
-    """Undo :func:`install`: nothing is left to clean up."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)  # see `block`
+    """Undo :func:`install`: nothing is left to clean up.
+
+    Python prints a traceback if one of them arrives while it is being ignored: they are blocked.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
     for number in ENDING_SIGNALS:
         if signal.getsignal(number) is _end:
             signal.signal(number, signal.SIG_DFL)
@@ -113,8 +99,3 @@ def _is_over(frame: FrameType | None) -> bool:
     while frame is not None and frame.f_code is not command:
         frame = frame.f_back
     return frame is None and command is not None
-
-
-def _end_once(number: int, frame: FrameType | None) -> None:
-    signal.pthread_sigmask(signal.SIG_BLOCK, [number])
-    _end(number, frame)
