@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from distrun.agent.linux.facts import file_digest, free_bytes
-from distrun.agent.protocol import Cause, Code, Report, Subject, probe_messages
+from distrun.agent.protocol import Report, probe_messages
 from distrun.job import events
 from distrun.plan import Plan, TaskPlan, split_address
 from distrun.plan.ranks import RANKS
-from distrun.preflight import Check, Grade
+from distrun.preflight import Check
 from distrun.preflight.judgement import Answers, HostAnswers, judge
 from distrun.spec.asked_interpreter import probe_text
 from distrun.spec.model import ProgramKind, Spec
@@ -197,7 +197,7 @@ class Probe:
             for task in self._plan.tasks
             if task.role.is_custom and self._kind(task) is ProgramKind.SCRIPT
         }
-        judged = judge(
+        return judge(
             Answers(
                 hosts=tuple(
                     HostAnswers(
@@ -224,22 +224,6 @@ class Probe:
                 job_disk=_free(self._job.folder),
             )
         )
-        return (*judged, *dict.fromkeys(self._uninspected()))
-
-    def _uninspected(self) -> Iterator[Check]:
-        """Yield a note for each program that is not on its host yet: a launch sends it first."""
-        for task in self._plan.tasks:
-            if task.host not in self._hosts or task.host not in self._lacking_files:
-                continue
-            is_script = self._kind(task) is ProgramKind.SCRIPT
-            if is_script or self._needs_files(task):
-                path = self._program_of[task.role].target if is_script else task.argv[0]
-                yield Check(
-                    host=task.host,
-                    subject=Subject.SCRIPT if is_script else Subject.PROGRAM,
-                    grade=Grade.NOTE,
-                    cause=Cause(Code.NOT_SENT_YET, path=path),
-                )
 
     def _relevant(self, host: str, answer: probe_messages.Inspected) -> probe_messages.Inspected:
         if self._job.has_own_logs(host) or answer.facts is None:

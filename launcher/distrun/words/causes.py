@@ -738,7 +738,6 @@ TEXTS: dict[Code, Words] = {
     Code.PROGRAM_FOUND: "{name}",
     Code.PROGRAM_UNUSABLE: "{inner}",
     Code.INTERPRETER_UNUSABLE: "{inner}",
-    Code.NOT_SENT_YET: "{path} was not inspected: a launch sends it first",
     Code.SCRIPT_SAME: "{path}",
     Code.SCRIPT_UNUSABLE: "{inner}",
     Code.SCRIPT_DIFFERS: "{path} is not the same as on {hosts}",

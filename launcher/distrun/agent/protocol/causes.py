@@ -129,7 +129,6 @@ class Code(StrEnum):
     PROGRAM_FOUND = "program_found"  # name
     PROGRAM_UNUSABLE = "program_unusable"  # within: why
     INTERPRETER_UNUSABLE = "interpreter_unusable"  # within: why
-    NOT_SENT_YET = "not_sent_yet"  # path: the script or program
     SCRIPT_SAME = "script_same"  # path
     SCRIPT_UNUSABLE = "script_unusable"  # name: program.sync; within: why
     SCRIPT_DIFFERS = "script_differs"  # path, name: program.sync; hosts: those that agree
