@@ -75,7 +75,8 @@ def test_the_scripts_folder_is_sent_once_then_what_changed(ssh: Ssh, distrun: Di
         assert told, done.stderr
         left = [path for path in Path(told[1]).rglob("*") if path.is_file()]
         assert [path.read_text() for path in left] == [f"worker:{index}"]
-        assert not (state_of(host) / "agents").exists()
+        kept = [each for agent in (state_of(host) / "agents").iterdir() for each in agent.iterdir()]
+        assert kept == [Path(told[1])]
     wait_until(lambda: not any(map(ssh.processes, (h1, h2))))
     happened = distrun.asked("events")
     assert "h1 is sent 6 of 8 files" in happened  # two are empty, two the same

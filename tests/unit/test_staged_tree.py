@@ -300,15 +300,15 @@ def test_what_tasks_have_written_stays_and_nothing_else_does(host: Host, job: Pa
     (host.copy / "models").mkdir()
     (host.copy / "models" / "weights").write_text("learnt")
     (host.copy / "train.py").write_text("import PKG")  # as long
-    assert host.receiver.close()
+    host.receiver.close()
     host.dir.remove()
-    assert not host.folder.exists()
+    assert list(host.folder.iterdir()) == [host.copy]
     said = host.reports[-1]
     assert isinstance(said, file_messages.FilesPreserved)
     assert (said.files, said.size) == (2, len("learnt") + len("import PKG"))
     left = [path for path in Path(said.folder).rglob("*") if path.is_file()]
     assert sorted(path.name for path in left) == ["train.py", "weights"]
-    assert Path(said.folder).parent == host.state / "left"
+    assert Path(said.folder) == host.copy
 
 
 def test_the_cache_keeps_the_newest_blobs_up_to_its_limit(host: Host, job: Path) -> None:

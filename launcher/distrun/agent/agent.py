@@ -122,8 +122,9 @@ class Agent:
     def _finish(self) -> None:
         if self._dir is not None:
             has_all_logs = not self._keeps_logs and (self._logs is None or self._logs.are_streamed)
-            has_no_files = self._files is None or self._files.close()
-            if has_all_logs and has_no_files:
+            if self._files is not None:
+                self._files.close()
+            if has_all_logs:
                 self._dir.remove()
             preserved = "" if has_all_logs else self._dir.path
             self._link.send(protocol.AgentExiting(preserved, self._keep_modules(self._dir)))

@@ -7,6 +7,7 @@ import fcntl
 import os
 from typing import List, Optional
 
+from distrun.agent.files import staged_tree
 from distrun.agent.linux import private_dir
 from distrun.agent.protocol import Cause, CauseError, Code
 
@@ -22,7 +23,7 @@ class AgentDir:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.files_path = os.path.join(path, "files")
+        self.files_path = os.path.join(path, staged_tree.TREE)
         """Where the program's files are, once all have arrived."""
         self._lock: Optional[int] = None
         self._parent = os.path.dirname(path)
@@ -31,31 +32,14 @@ class AgentDir:
     @property
     def cache_path(self) -> Optional[str]:
         """Where to cache files for later jobs; None in a temporary folder."""
-        return self._sibling("files")
-
-    @property
-    def preserved_path(self) -> Optional[str]:
-        """Where :meth:`preserve` moves files; None in a temporary folder: each time elsewhere."""
-        left = self._sibling("left")
-        return None if left is None else os.path.join(left, os.path.basename(self.path))
+        if not self._is_lasting:
+            return None
+        return os.path.join(os.path.dirname(self._parent), "files")
 
     def touch(self) -> None:
         """Update the folder's time: other agents remove folders that are old."""
         with contextlib.suppress(OSError):
             os.utime(self.path)
-
-    def preserve(self, path: str) -> str:
-        """Move the user's files out of this folder; return the new path. Raises OSError."""
-        target = self.preserved_path
-        if target is None:
-            # Others can see this folder's name: a name made of it alone could be taken already.
-            preserved = "{}-left-{}".format(self.path, os.urandom(6).hex())
-            os.mkdir(preserved, 0o700)
-            target = os.path.join(preserved, os.path.basename(self.path))
-        else:
-            private_dir.create(os.path.dirname(target))
-        os.rename(path, target)
-        return target
 
     def lock(self) -> None:
         """Hold the folder while this process lives: others then see that it is in use."""
@@ -64,7 +48,7 @@ class AgentDir:
             fcntl.flock(self._lock, fcntl.LOCK_SH)
 
     def remove(self) -> None:
-        """Remove the folder, and old ones that other agents have left beside it."""
+        """Remove the folder, and old ones beside it, all but what tasks wrote."""
         now = 0.0
         with contextlib.suppress(OSError):
             os.utime(self.path)
@@ -83,11 +67,6 @@ class AgentDir:
             os.rmdir(self._parent)
         except OSError:
             return  # other agents use it, or one of them is removing it
-
-    def _sibling(self, name: str) -> Optional[str]:
-        if not self._is_lasting:
-            return None
-        return os.path.join(os.path.dirname(self._parent), name)
 
 
 def create(job_id: str, host: str) -> AgentDir:
@@ -147,13 +126,18 @@ def _is_locked(path: str) -> bool:
 
 
 def _remove(path: str) -> None:
-    """Remove a folder. Most contain only files, and an agent starts faster without shutil."""
-    try:
+    """Remove a folder, all but what tasks wrote among the program's files."""
+    if os.path.lexists(os.path.join(path, staged_tree.MARK)):
+        staged_tree.remove_sent(path, lambda: None)
+    with contextlib.suppress(OSError):
         for name in os.listdir(path):
-            os.unlink(os.path.join(path, name))
+            is_tree, inner = name == staged_tree.TREE, os.path.join(path, name)
+            try:
+                (os.rmdir if is_tree else os.unlink)(inner)
+            except OSError:
+                if not is_tree:
+                    private_dir.remove_tree(inner, ignore_errors=True)
         os.rmdir(path)
-    except OSError:
-        private_dir.remove_tree(path, ignore_errors=True)
 
 
 def _try_writing(folder: str) -> None:

@@ -15,7 +15,6 @@ from typing import Dict, List, NoReturn, Optional, Tuple
 
 from distrun.agent import main as agent_main
 from distrun.agent import orphans, protocol, reattach
-from distrun.agent.agent_dir import AgentDir
 from distrun.agent.files import staged_tree
 from distrun.agent.linux import holes, job_processes, labels, processes, syscalls
 from distrun.agent.linux.regular import open_regular
@@ -112,23 +111,12 @@ def _send_rest(
 
 
 def _remove_files(channel: ChecksummedSender, folder: str) -> None:
-    """Remove the program's files; preserve those that tasks wrote among them, and report that."""
+    """Remove the program's files, all but what tasks wrote among them, and report that."""
     shutil.rmtree(os.path.join(folder, staged_tree.UNFINISHED), ignore_errors=True)
-    agent_dir, mark = AgentDir(folder), os.path.join(folder, staged_tree.MARK)
-    preserved = agent_dir.files_path
-    count = size = 0
-    if os.path.lexists(mark):
-        count, size = staged_tree.remove_sent(os.fsencode(preserved), mark, lambda: None)
-        with contextlib.suppress(OSError):
-            if count:
-                preserved = agent_dir.preserve(preserved)
-            os.unlink(mark)
-    if not count and agent_dir.preserved_path is not None:
-        # The agent may have preserved them, and had no link to report it.
-        preserved = agent_dir.preserved_path
-        count, size = staged_tree.remove_sent(os.fsencode(preserved), "", lambda: None)
+    count, size = staged_tree.remove_sent(folder, lambda: None)
     if count:
-        channel.send(FilesPreserved(preserved, count, size, time.time()))
+        path = os.path.join(folder, staged_tree.TREE)
+        channel.send(FilesPreserved(path, count, size, time.time()))
 
 
 def _is_received(channel: ChecksummedSender) -> bool:

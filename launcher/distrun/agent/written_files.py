@@ -44,10 +44,11 @@ def main(
     """List the files, then send those that are ordered, until the link ends.
 
     `folders`: the working folders, each with the places where it may be: a path (`~`: the home
-    folder), and the file that was made when all was sent there, after which tasks wrote; `*`: they
-    wrote everything there; empty: they wrote what has changed since `began`, when the first task
-    began, by this host's clock (Unix seconds). `patterns`: of the files that are wanted; a folder's
-    name means all in it. None: all files. `most`: how many files are listed at most in a folder.
+    folder), and the file that was made when all was sent there, after which tasks wrote; without
+    that file, they wrote all that is there; empty: they wrote what has changed since `began`, when
+    the first task began, by this host's clock (Unix seconds). `patterns`: of the files that are
+    wanted; a folder's name means all in it. None: all files. `most`: how many files are listed at
+    most in a folder.
     """
     reader, writer = agent_main.move_stdio()
     os.write(writer, mark)
@@ -126,7 +127,10 @@ class _Search:
 
 
 def _since(sent: str) -> float:
-    return 0.0 if sent == "*" else os.stat(sent).st_mtime
+    try:
+        return os.stat(sent).st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def _kind(status: os.stat_result) -> str:

@@ -215,7 +215,6 @@ class Fetch:
     def _sources(self) -> list[tuple[FileSource, Arguments]]:
         history = Job(self._folder).history
         tasks = self._tasks()
-        kept = {e.host: e.folder for e in history if isinstance(e, events.FilesPreserved)}
         agents = {e.host: e for e in history if isinstance(e, events.HostReady)}
         found = []
         skipped = os.path.abspath(self._tree.path)
@@ -239,7 +238,7 @@ class Fetch:
             inside = os.path.relpath(skipped, self._spec.program.workdir)
             folder = "" if agent is None else agent.folder
             homes = [("~", "")] if any(task.or_home for task in own) else []
-            places = [_places(each, folder, kept.get(host, "")) + homes for each in workdirs]
+            places = [[_place(each, folder), *homes] for each in workdirs]
             began = min(begins, default=0.0) - _CLOCK_SECONDS
             outside = inside.startswith("..") or inside == "."
             state, name = os.path.split(os.path.dirname(folder))
@@ -424,13 +423,10 @@ def _written_since(history: Sequence[events.Event], tasks: Collection[str]) -> f
     return max([starts[0] - _CLOCK_SECONDS, *fetched])
 
 
-def _places(workdir: str, agent: str, kept: str) -> list[tuple[str, str]]:
-    """Return where a working folder may be: see :func:`distrun.agent.written_files.main`."""
-    files = os.path.join(agent, "files")
-    if not agent or not f"{workdir}/".startswith(f"{files}/"):
-        return [(workdir, "")]
-    found = [(workdir, os.path.join(agent, "files.sent"))]
-    return [*found, (kept + workdir[len(files) :], "*")] if kept else found
+def _place(workdir: str, agent: str) -> tuple[str, str]:
+    """Return where a working folder is: see :func:`distrun.agent.written_files.main`."""
+    is_sent = agent and f"{workdir}/".startswith(f"{os.path.join(agent, 'files')}/")
+    return workdir, os.path.join(agent, "files.sent") if is_sent else ""
 
 
 class KeptFetch(Fetch):

@@ -267,27 +267,19 @@ class FileReceiver:
             self._arrival = None
         private_dir.remove_tree(os.fsdecode(self._top), ignore_errors=True)
 
-    def close(self) -> bool:
-        """Remove the files; returns whether the agent's folder has none that must be preserved."""
-        preserved = ""
+    def close(self) -> None:
+        """Remove the files, all but what tasks wrote, and report that."""
         beat = self._link.send_heartbeat_if_due
         if not self._is_complete:
             self._discard()
         else:
-            count, size = staged_tree.remove_sent(self._path, self._mark, beat)
+            count, size = staged_tree.remove_sent(self._dir.path, beat)
             if count:
-                preserved = self._dir.files_path
-                with contextlib.suppress(OSError):  # a full disk may have no room for a folder
-                    preserved = self._dir.preserve(preserved)
                 # A pod's disk ends with it.
-                path = "" if private_dir.is_alone else preserved
+                path = "" if private_dir.is_alone else self._dir.files_path
                 self._link.report(FilesPreserved(path, count, size, time.time()))
-        # Last: who finds the mark after this agent's death does the same again.
-        with contextlib.suppress(OSError):
-            os.unlink(self._mark)
         if self._cache is not None:
             self._cache.trim(set(self._first), beat)
-        return not preserved.startswith(os.path.join(self._dir.path, ""))
 
 
 def _checked_path(path: str) -> bytes:

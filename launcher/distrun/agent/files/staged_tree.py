@@ -1,4 +1,4 @@
-"""The tree of one job's files on a host once it is complete, and how it is removed again."""
+"""The tree of one job's files on a host once it is complete, and what of it is removed again."""
 
 from __future__ import annotations
 
@@ -9,26 +9,29 @@ from typing import Callable, Tuple
 
 from distrun.agent.linux import private_dir
 
-UNFINISHED = ".files"
+TREE, UNFINISHED = "files", ".files"
 MARK = "files.sent"
 """A file beside the tree, whose time is after all that was sent, by the clock of the file system:
-tasks wrote what has changed since. It outlives an agent that is killed."""
+tasks wrote what has changed since. Without it, they wrote all that is there."""
 
 
-def remove_sent(top: bytes, mark: str, send_heartbeat: Callable[[], None]) -> Tuple[int, int]:
-    """Remove what has not changed since the mark, Python's caches and empty folders.
+def remove_sent(folder: str, send_heartbeat: Callable[[], None]) -> Tuple[int, int]:
+    """Remove what has not changed since the mark, Python's caches, empty folders, and the mark.
 
-    Without a mark, all files count as written. Returns how many files, and bytes, remain.
+    `folder`: the agent's. Returns how many files, and bytes, tasks wrote: they remain.
     """
+    top, mark = os.fsencode(os.path.join(folder, TREE)), os.path.join(folder, MARK)
     since = 0
     with contextlib.suppress(OSError):
         since = os.stat(mark).st_mtime_ns
-    if os.path.islink(top):
-        return 1, 0
-    try:
-        return _remove_sent(top, since, send_heartbeat)
-    except RecursionError:
-        return 1, 0  # folders that are so deep are kept as they are
+    written = 1, 0
+    if not os.path.islink(top):
+        with contextlib.suppress(RecursionError):  # folders that are so deep are kept as they are
+            written = _remove_sent(top, since, send_heartbeat)
+    # Last: whoever finds it after this agent's death does the same again.
+    with contextlib.suppress(OSError):
+        os.unlink(mark)
+    return written
 
 
 def _remove_sent(top: bytes, since: int, send_heartbeat: Callable[[], None]) -> Tuple[int, int]:

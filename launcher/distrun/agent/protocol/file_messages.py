@@ -78,7 +78,7 @@ class FilesRefused(Report):
 
 
 class FilesPreserved(Report):
-    """Files that tasks wrote among the program's files have been preserved in `folder`.
+    """Files that tasks wrote among the program's files stay in `folder`.
 
     It is empty if the host's disk ends with the job.
     """
