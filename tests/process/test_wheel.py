@@ -65,7 +65,7 @@ def test_the_wheel_has_the_jobs_and_the_templates(wheel: Path) -> None:
         }
         assert tracked
         assert tracked <= names
-    assert {"distrun/py.typed", "distrun/verdict/tensorflow_1.txt"} <= names
+    assert {"distrun/py.typed", "distrun/spec/removed_by_keras_3.txt"} <= names
     assert any(name.endswith("/licenses/LICENSE") for name in names)
     assert not any(name.startswith(("tests/", "launcher/", "jobs/")) for name in names)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import accumulate
 
 from distrun.frozen import Frozen
@@ -41,61 +42,18 @@ class Removed(Frozen):
     """Whether `tf_keras` has it."""
 
 
-_NO_EXPERIMENTAL = "Keras 3 has moved or removed what was experimental"
-KERAS_2: dict[str, Removed] = {
-    "metrics.*().reset_states": Removed("write reset_state()"),
-    "Model().reset_states": Removed("reset the states of its layers"),
-    "Model().fit_generator": Removed("fit() takes generators, too"),
-    "Model().evaluate_generator": Removed("evaluate() takes generators, too"),
-    "Model().predict_generator": Removed("predict() takes generators, too"),
-    "Model().predict_classes": Removed("use the argmax of predict()", is_in_keras_2=False),
-    "Model().predict_proba": Removed("use predict()", is_in_keras_2=False),
-    "Model().to_yaml": Removed("use to_json()", is_in_keras_2=False),
-    "Model().compile": Removed(
-        "remove it",
-        (
-            *("experimental_run_tf_function", "experimental_steps_per_execution"),
-            *("sample_weight_mode", "target_tensors"),
-        ),
-    ),
-    "Model().fit": Removed(
-        "make the data a keras.utils.PyDataset with this option",
-        ("workers", "use_multiprocessing", "max_queue_size"),
-    ),
-    "optimizers.*": Removed("write learning_rate=", ("lr",)),
-    "optimizers.*().apply_gradients": Removed("remove it", ("experimental_aggregate_gradients",)),
-    "optimizers.*().get_weights": Removed("use its `variables`", is_in_keras_2=False),
-    "optimizers.legacy.*()": Removed("use keras.optimizers"),
-    "callbacks.ModelCheckpoint": Removed("use save_freq", ("period",)),
-    "layers.LSTM": Removed("transpose the inputs", ("time_major",)),
-    "layers.CuDNNLSTM": Removed("use layers.LSTM", is_in_keras_2=False),
-    "layers.CuDNNGRU": Removed("use layers.GRU", is_in_keras_2=False),
-    "layers.LocallyConnected1D": Removed("use another layer"),
-    "layers.LocallyConnected2D": Removed("use another layer"),
-    "layers.DenseFeatures": Removed("use preprocessing layers"),
-    "backend.get_session": Removed("use tf.compat.v1.Session", is_in_keras_2=False),
-    "backend.set_session": Removed("use tf.compat.v1.Session", is_in_keras_2=False),
-    "backend.set_learning_phase": Removed("pass training= to the call"),
-    "backend.learning_phase": Removed("pass training= to the call"),
-    "backend.placeholder": Removed("use keras.Input"),
-    "utils.multi_gpu_model": Removed("use tf.distribute.MirroredStrategy", is_in_keras_2=False),
-    "utils.np_utils": Removed("use keras.utils", is_in_keras_2=False),
-    "utils.generic_utils": Removed("use keras.utils", is_in_keras_2=False),
-    "estimator": Removed("train with Model.fit"),
-    "losses.Reduction.AUTO": Removed("leave reduction out"),
-    "engine": Removed("import from keras itself", is_in_keras_2=False),
-    "wrappers.scikit_learn": Removed("use the package scikeras", is_in_keras_2=False),
-    "experimental": Removed(_NO_EXPERIMENTAL),
-    "utils.experimental": Removed(_NO_EXPERIMENTAL),
-    "layers.experimental": Removed("use keras.layers"),
-    "optimizers.experimental": Removed("use keras.optimizers"),
-    "callbacks.experimental": Removed("use keras.callbacks"),
-    "mixed_precision.experimental": Removed("use keras.mixed_precision", is_in_keras_2=False),
-}
-"""What fails with Keras 3.15 in TensorFlow 2.21, by its name in `keras`.
+def _removed() -> Iterator[tuple[str, Removed]]:
+    # The loader has it in memory if the package has been replaced since the job began.
+    path = f"{__file__.rpartition('/')[0]}/removed_by_keras_3.txt"
+    text = __spec__.loader.get_data(path).decode()  # type: ignore[union-attr]
+    for line in (each for each in text.splitlines() if not each.startswith("#")):
+        names, _, instead = line.partition(" | ")
+        name, *keywords = names.removeprefix("-").split()
+        yield name, Removed(instead, tuple(keywords), is_in_keras_2=line[0] != "-")
 
-`*` is one name; `()` is what a call returns. `Model` is also Sequential.
-"""
+
+KERAS_2 = dict(_removed())
+"""What fails with Keras 3 by its name in `keras`; the file says how they are written."""
 KERAS_2_WITHOUT_TENSORFLOW = {"losses.Reduction": Removed("write the text, e.g. reduction='none'")}
 """What only `tf.keras` still has: it fails where it is imported from `keras`."""
 
