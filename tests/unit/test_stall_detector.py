@@ -192,6 +192,15 @@ def test_steps_or_lines_that_stop_are_told_although_a_task_computes(
     assert quiet.changes == [True, False]
 
 
+def test_a_hang_is_found_sooner_for_who_stops_the_job(quiet: Tasks) -> None:
+    train(quiet, SIXTY_STEPS, "step")
+    for seconds, shares, busy in ((15, ONE, None), (10, ONE, ("worker:1",)), (0, {}, ())):
+        quiet.wait(seconds)
+        found = quiet.signs.find_hang({**quiet.shares, **shares})
+        assert (found and found.busy) == busy
+    assert quiet.signs.find_hang({**quiet.shares, **ALL}) is None
+
+
 def train(tasks: Tasks, intervals: list[float], what: str) -> None:
     tasks.shares = dict.fromkeys(tasks.sizes, BUSY)
     for step, seconds in enumerate(intervals):

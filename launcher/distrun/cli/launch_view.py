@@ -182,7 +182,7 @@ def _messages(event: events.Event, state: JobState) -> list[str]:
         gives_up = state.killing and state.timeouts.link is None
         return [text if gives_up else f"{text}; reconnecting"]
     if isinstance(event, events.TasksQuiet):
-        return [text, quiet_advice(state.job_id)]
+        return [] if event.is_asked else [text, quiet_advice(state.job_id)]
     if isinstance(event, (events.TensorBoardEnded, events.TensorBoardSilent)):
         return [f"{text}; the job continues"]
     if isinstance(event, events.VerdictReached):

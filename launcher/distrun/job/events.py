@@ -343,11 +343,13 @@ class TasksQuiet(OwnEvent):
     Attributes:
         usual: if tasks still use it, the seconds that passed between steps or lines before.
         busy: then the tasks that are busy while the others wait; none: all are.
+        is_asked: whether it is told this early because somebody stops the job.
     """
 
     since: float
     usual: float = 0.0
     busy: tuple[str, ...] = ()
+    is_asked: bool = False
 
 
 class TasksActive(OwnEvent):

@@ -33,6 +33,8 @@ from distrun.supervisor.stall_detector import (
 _MOST_VALUES = 100
 """How many keys of a task are kept: those that it reported last."""
 _MOST_LOADS = 64
+_SAMPLED = 0.03
+"""The part of a task's time in which its host samples it three times, and an idle one not."""
 _LATENESS = 2.0
 """Seconds by which the time of printed progress may be late: it is that of reading the log."""
 _MOST_SAVES = 2000
@@ -377,6 +379,18 @@ class RunningTasks:
             usual, busy = self.signs.stop_found or (0.0, ())
             since = time.time() - (self._job.loop.now() - self.signs.silent_since)
             self._emit(events.TasksQuiet(at=time.time(), since=since, usual=usual, busy=busy))
+
+    def note_hang(self) -> None:
+        """Report that the tasks seem to hang, if they do: somebody stops the job."""
+        at, state = time.time(), self._job.state
+        since = at - (self._job.loop.now() - self.signs.last_output)
+        loads = {name: self._tasks[name].load_since(since) for name in self._list_watched()}
+        began = min((state.tasks[name].started_at or 0.0 for name in loads), default=0.0)
+        if state.quiet is None and at - since >= _SAMPLED * (at - began):
+            found = self.signs.find_hang(loads)
+            if found is not None:
+                quiet = events.TasksQuiet(at=at, since=since, is_asked=True, **found._asdict())
+                self._emit(quiet)
 
     def _on_stall(self) -> None:
         """Report the stall once the stacks of the tasks are known."""

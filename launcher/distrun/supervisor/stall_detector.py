@@ -91,7 +91,7 @@ class StallDetector:
         self._intervals: deque[float] = deque(maxlen=_INTERVALS)
         self._longest = 0.0
         self._first_output: float | None = None
-        self._last_output = self._counted = self._checked_at = self.last
+        self.last_output = self._counted = self._checked_at = self.last
         self.are_silent = False
         self.stop_found: Stop | None = None
         """What the silence is, if tasks use the processor."""
@@ -101,7 +101,7 @@ class StallDetector:
     @property
     def silent_since(self) -> float:
         """Since when the tasks are silent, by the loop's clock."""
-        return self.last if self.stop_found is None else self._last_output
+        return self.last if self.stop_found is None else self.last_output
 
     def start(self) -> None:
         """Start to watch the tasks: they run now."""
@@ -177,23 +177,35 @@ class StallDetector:
             self.stop_found = None
             self._change(are_silent=True)
 
-    def _find_stop(self) -> Stop | None:
+    def find_hang(self, shares: Mapping[str, float]) -> Stop | None:
+        """Return how tasks seem to have stopped, earlier than it is told unless somebody asks.
+
+        Its `usual` is 0 if they are idle. `shares`: of a core, since the last output.
+        """
+        if self.counts_steps or not self._sizes or not shares.keys() >= {*self._sizes}:
+            return None
+        is_idle = max(shares.values()) <= IDLE_SHARE
+        if is_idle and self._now() - self.last_output >= SUSPECT_SECONDS:
+            return Stop(0.0, ())
+        return self._find_stop(shares, SUSPECT_SECONDS)
+
+    def _find_stop(self, shares: Mapping[str, float], shortest: float) -> Stop | None:
         """Return how tasks have stopped that use the processor; None: they have not."""
         fewest = _FEWEST_INTERVALS if self._steps else _FEWEST_OF_LINES
-        if len(self._intervals) < fewest or not self._shares.keys() >= {*self._sizes}:
+        if len(self._intervals) < fewest or not shares.keys() >= {*self._sizes}:
             return None
         training = [task for task in self._list_training() if task in self._sizes] or self._sizes
-        busy = [task for task in training if self._shares[task] >= SPINNING_SHARE]
-        waits = [task for task in training if self._shares[task] <= IDLE_SHARE]
+        busy = [task for task in training if shares[task] >= SPINNING_SHARE]
+        waits = [task for task in training if shares[task] <= IDLE_SHARE]
         usual = sorted(self._intervals)[len(self._intervals) // 2]
-        least = max(QUIET_SECONDS, _UNUSUAL * usual, _LONGER_THAN_EVER * self._longest)
+        least = max(shortest, _UNUSUAL * usual, _LONGER_THAN_EVER * self._longest)
         if self._is_between():
             # What comes now takes hardly longer than all the training before.
-            passed = self._last_output - (self._first_output or 0.0)
+            passed = self.last_output - (self._first_output or 0.0)
             least = max(least, _PATIENT_SECONDS, min(passed, _MOST_PATIENT_SECONDS))
         elif len(busy) != 1 or not waits or len(waits) + 1 < len(training):
             least = max(least, _PATIENT_SECONDS)
-        if self._now() - self._last_output < least:
+        if self._now() - self.last_output < least:
             return None
         working = busy or [task for task in training if task not in waits]
         return Stop(usual, tuple(working) if waits else ())
@@ -202,7 +214,7 @@ class StallDetector:
         now, sizes = self._now(), self._read_sizes()
         step, has_output = self._seconds / _CHECKS, sizes != self._sizes
         self._sizes = sizes or self._sizes
-        is_known = not self.counts_steps and self._last_output > self._checked_at
+        is_known = not self.counts_steps and self.last_output > self._checked_at
         self._checked_at = now
         if not sizes or (has_output and not self._stepping and not is_known):
             self._note_sign()
@@ -213,7 +225,7 @@ class StallDetector:
             self._measured_at = now
             self._measure()
         elif not self.counts_steps and not self.are_silent:
-            self.stop_found = self._find_stop()
+            self.stop_found = self._find_stop(self._shares, QUIET_SECONDS)
             if self.stop_found is not None:
                 self._change(are_silent=True)
         left = self.last + self._seconds - now
@@ -227,7 +239,7 @@ class StallDetector:
         return {task: self._size_of_log(task) for task in self._list_tasks()}
 
     def _note_sign(self) -> None:
-        self.last = self._last_output = self._now()
+        self.last = self.last_output = self._now()
         self._used, self._shares, self.stop_found = {}, {}, None
         self._change(are_silent=False)
 

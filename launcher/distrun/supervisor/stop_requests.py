@@ -9,22 +9,27 @@ from functools import partial
 
 from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code
+from distrun.errors import EXIT_KILLED
 from distrun.job import events
 from distrun.supervisor.running_job import RunningJob
 
 _SAME_REQUEST_SECONDS = 1.0
 _LAUNCH_SECONDS = 5.0
+_BY_PERSONS = (128 + signal.SIGINT, EXIT_KILLED)
+"""The exit codes of jobs that Ctrl-C or `distrun kill` stops: perhaps because they hang."""
 
 
 class StopRequests:
-    """Stops a job once for each request, and calls `on_stop`.
+    """Stops a job once for each request, and calls `on_stop`; before, `note_hang`, if asked to.
 
     Slurm sends SIGTERM to all processes of a step at once, the launch command's and this one: that
     is one request, and a second one would kill the job.
     """
 
-    def __init__(self, job: RunningJob, on_stop: Callable[[], object]) -> None:
-        self._job, self._on_stop = job, on_stop
+    def __init__(
+        self, job: RunningJob, note_hang: Callable[[], object], on_stop: Callable[[], object]
+    ) -> None:
+        self._job, self._note_hang, self._on_stop = job, note_hang, on_stop
         self._last_at = -_LAUNCH_SECONDS
         self._was_signalled = False
 
@@ -58,6 +63,8 @@ class StopRequests:
         self._was_signalled, self._last_at = is_signal, time.monotonic()
         grace = job.spec.timeouts.grace if order.grace is None else order.grace
         job.hosts.resume_suspended()
+        if order.exit_code in _BY_PERSONS and job.state.outcome is None:
+            self._note_hang()
         job.emit(
             events.StopRequested(
                 at=time.time(),

@@ -82,12 +82,12 @@ class Supervisor:
         self._launch: Client | None = launch
         self._clients.add(launch)
         self._clients.watching.add(launch)
-        self._stops = StopRequests(job, self._on_stop)
         self._tensorboard = TensorBoard(job)
         self._results: Results | None = None
         self._is_finishing = False
         self._analyzer = FailureAnalyzer(job)
         self._running = RunningTasks(job, self._analyzer)
+        self._stops = StopRequests(job, self._running.note_hang, self._on_stop)
         self._advisor = Advisor(job, self._running)
         self._starts = StartQueue(job, self._running)
         self._loop.watch_signals((signal.SIGCHLD, signal.SIGTERM), self._on_signals)
