@@ -208,13 +208,10 @@ def test_a_clouds_metadata_service_is_not_found(run_python: RunPython) -> None:
 @pytest.mark.parametrize(
     ("strategy", "steps", "compiles"),
     [
-        ("default", 150, True),
-        ("multi_worker_mirrored", 1000, True),
-        ("default", 149, False),
-        ("tpu", 1000, False),
-        ("parameter_server", 1000, False),
+        ("default", 150, True), ("multi_worker_mirrored", 1000, True), ("default", 149, False),
+        ("tpu", 1000, False), ("parameter_server", 1000, False),
     ],
-)
+)  # fmt: skip
 def test_updates_are_compiled_where_it_pays(strategy: str, steps: int, compiles: bool) -> None:
     # Keras sets it where it finds a GPU.
     optimizer = SimpleNamespace(jit_compile=True)

@@ -136,10 +136,9 @@ def test_launches_resume(distrun: Distrun, preloaded: PreloadedPython, small_mni
 
 
 CELLS = [
-    Cell("SIGKILL", "worker:0", "saving", MWM),
-    Cell("SIGSTOP", "worker:1", "mid_epoch", MWM),
+    Cell("SIGKILL", "worker:0", "saving", MWM), Cell("SIGSTOP", "worker:1", "mid_epoch", MWM),
     Cell("exception", "worker:0", "mid_epoch", PS),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)

@@ -17,10 +17,9 @@ CLUSTERS = {
     (MWM, "chief:0"): {"chief": 1, "worker": 1},
     (MWM, "evaluator:0"): {"worker": 2, "evaluator": 1},
     (PS, "worker:1"): {"chief": 1, "worker": 2, "ps": 1},
-    (PS, "evaluator:0"): {"chief": 1, "worker": 1, "ps": 1, "evaluator": 1},
-    MWM: {"worker": 2},
+    (PS, "evaluator:0"): {"chief": 1, "worker": 1, "ps": 1, "evaluator": 1}, MWM: {"worker": 2},
     PS: {"chief": 1, "worker": 1, "ps": 1},
-}
+}  # fmt: skip
 """As small as possible, because every task takes seconds to import TensorFlow."""
 
 

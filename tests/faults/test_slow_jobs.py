@@ -52,12 +52,10 @@ SAVES_SELDOM = """\
         last = time.time()
 """
 HEALTHY = {
-    "steps": ("", 2),
-    "one task": ("", 1),
-    "all load": ("    time.sleep(0.02)\n", 2),
+    "steps": ("", 2), "one task": ("", 1), "all load": ("    time.sleep(0.02)\n", 2),
     "all print": ("    for n in range(500): print(n)\n", 2),
     "chief saves seldom": (SAVES_SELDOM, 2),
-}
+}  # fmt: skip
 
 
 def loop(step: str, before: str = "", after: str = "") -> str:

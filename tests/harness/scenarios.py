@@ -43,9 +43,8 @@ NOT_FOUND = Cause(Code.PROGRAM_NOT_FOUND, name="x")
 DISK_FULL = Cause(Code.LOG_DISK_FULL, path="/x")
 CANCELLED = Cause(Code.SLURM_CANCELLED, name="11", text="STEP 11.1 CANCELLED")
 _ENUMS: dict[str, Callable[[str], Any]] = {
-    "success": lambda name: Success[name],
-    "workers": Workers,
-}
+    "success": lambda name: Success[name], "workers": Workers,
+}  # fmt: skip
 _ROOMS = " link=60 start=300 max=3 backoff=1 "
 _TIMES = {"backoff", "backoff_max", "reset_after"}
 

@@ -7,13 +7,11 @@ from xdist.scheduler import LoadScopeScheduling
 
 GROUPS = {
     "hosts that return": ("tests/ssh/test_lost_hosts.py", "tests/ssh/test_sync.py"),
-    "hosts": ("tests/ssh/",),
-    "slurm": ("tests/slurm/",),
-    "kubernetes": ("tests/kubernetes/",),
+    "hosts": ("tests/ssh/",), "slurm": ("tests/slurm/",), "kubernetes": ("tests/kubernetes/",),
     "wheel": ("tests/process/test_wheel.py",),
     "a page in a browser": ("tests/process/test_report_in_a_browser.py",),
     "parsed code": ("tests/unit/test_architecture.py",),
-}
+}  # fmt: skip
 """Tests of one process each: what they share takes long to make. The first group counts."""
 _GROUP_OF_WAY = {"ssh": "hosts that return", "srun": "slurm", "kubernetes": "kubernetes"}
 TRAINING = ("tests/e2e/", "tests/process/test_readme.py::test_shown_commands_do_what_is_shown")

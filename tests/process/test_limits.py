@@ -59,10 +59,9 @@ def test_without_proc_a_job_is_refused_and_a_running_one_not_called_lost(distrun
 NEEDY = ("launch job.yaml", "report in.tar.gz -o x.html", "logs -f ended")
 """Commands that open the most, or a file of another kind."""
 TOO_LITTLE = {
-    "ulimit -n 26": OPEN_FILES,
-    "ulimit -n 5": OPEN_FILES,
+    "ulimit -n 26": OPEN_FILES, "ulimit -n 5": OPEN_FILES,
     "ulimit -v 30000": "raise the limit on memory",
-}
+}  # fmt: skip
 
 
 def test_too_low_limits(distrun: Distrun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

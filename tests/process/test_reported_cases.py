@@ -61,10 +61,9 @@ tf.train.replica_device_setter(); print(*sys.argv[1:], flush=True)
 if sys.argv[2].startswith("ps"): time.sleep(60)
 """
 TENSORFLOW_1 = {
-    "tensorflow/__init__.py": "",
-    "tensorflow/compat/__init__.py": "",
+    "tensorflow/__init__.py": "", "tensorflow/compat/__init__.py": "",
     "tensorflow/compat/v1/__init__.py": "class train: replica_device_setter = staticmethod(bool)",
-}
+}  # fmt: skip
 HELLO = """import argparse
 p = argparse.ArgumentParser(); p.add_argument("--epochs", type=int); print(p.parse_args())
 """
@@ -111,6 +110,11 @@ CASES = {
     "a trap that ends its own script": run(
         "#!/bin/bash\ntrap 'kill 0' EXIT\necho trained\n",
         *(143, r"which its own script sends, too, at t\.sh:2", r"kill \$\(jobs -p\)"),
+        name="./t.sh",
+    ),
+    "a trap that ends its own script after an error": run(
+        "#!/bin/bash\ntrap 'kill 0' EXIT\npython3 -c 'import nn'\n",
+        *(143, "exited 143 by itself, after it had printed ModuleNotFoundError"),
         name="./t.sh",
     ),
     "children of a fork that hang": launch(

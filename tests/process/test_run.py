@@ -195,11 +195,9 @@ def test_modules_bundled_jobs_and_other_programs(distrun: Distrun) -> None:
 
 
 WRONG: tuple[tuple[list[str], int, str], ...] = (
-    ([], 2, "Missing argument 'SCRIPT'"),
-    (["-n", "0", "train.py"], 2, "Invalid value for '-n'"),
+    ([], 2, "Missing argument 'SCRIPT'"), (["-n", "0", "train.py"], 2, "Invalid value for '-n'"),
     (["--epochs", "3", "train.py"], 2, "The script's own options follow SCRIPT"),
-    (["job.yaml"], 2, "distrun launch job.yaml"),
-    (["trian.py"], 65, "did you mean 'train.py'?"),
+    (["job.yaml"], 2, "distrun launch job.yaml"), (["trian.py"], 65, "did you mean 'train.py'?"),
     (["--env", "DISTRUN_X=1", "train.py"], 65, "--env DISTRUN_X: program.env: the variable "),
     (["-n", "2", "--strategy", "mirrored", "train.py"], 65, "--strategy: mirrored runs in one "),
     (["--ps", "1", "--strategy", "mirrored", "train.py"], 65, "--ps: mirrored has no ps"),
@@ -208,7 +206,7 @@ WRONG: tuple[tuple[list[str], int, str], ...] = (
     (["--set", "strateg=x", "train.py"], 65, "--set strateg=x: unknown key 'strateg'"),
     (["--worker", "2", "train.py"], 2, "Did you mean '--workers'?"),
     (["--strategy", "MirroredStrategy", "train.py"], 2, "Did you mean mirrored?"),
-)
+)  # fmt: skip
 
 
 @pytest.mark.usefixtures("script")

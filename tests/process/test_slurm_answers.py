@@ -64,9 +64,8 @@ def test_the_script_has_what_the_spec_asks_for(slurm: FakeSlurm, job_id: str) ->
 
 ENDS = [
     ("TIMEOUT", 69, "at the time limit of job 7", "failed"),
-    ("CANCELLED", 143, "was cancelled in Slurm", "stopped"),
-    ("FAILED", 69, "batch.log", "failed"),
-]
+    ("CANCELLED", 143, "was cancelled in Slurm", "stopped"), ("FAILED", 69, "batch.log", "failed"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("end", ENDS)

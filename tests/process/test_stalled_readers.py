@@ -191,11 +191,9 @@ def test_output_is_shown_while_messages_stall(distrun: Distrun, start: Start, pi
 
 
 OTHERS = [
-    ("logs -f", signal.SIGINT, 0),
-    ("status", signal.SIGINT, 130),
-    ("plan job.yaml", signal.SIGTERM, 143),
-    ("kill", signal.SIGINT, 130),
-]
+    ("logs -f", signal.SIGINT, 0), ("status", signal.SIGINT, 130),
+    ("plan job.yaml", signal.SIGTERM, 143), ("kill", signal.SIGINT, 130),
+]  # fmt: skip
 """Commands, a signal, and the exit code: Ctrl-C is how one stops following. `kill` comes last: it
 ends the job."""
 

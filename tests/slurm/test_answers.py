@@ -48,12 +48,10 @@ def test_a_command_that_is_missing_slow_or_fails_is_told(provide: Provide) -> No
 @pytest.mark.parametrize(
     ("gres", "count"),
     [
-        ("GRES=gpu(IDX:0)", 1),
-        ("GRES=gpu:a100:2(IDX:0-1),gpu:v100:1(IDX:2)", 3),
-        ("GRES=gpu:4(CNT:4)", 4),
-        ("GRES=", None),
+        ("GRES=gpu(IDX:0)", 1), ("GRES=gpu:a100:2(IDX:0-1),gpu:v100:1(IDX:2)", 3),
+        ("GRES=gpu:4(CNT:4)", 4), ("GRES=", None),
     ],
-)
+)  # fmt: skip
 def test_gpus_are_counted(provide: Provide, gres: str, count: int | None) -> None:
     detail = f"Nodes=n1 CPU_IDs=0-3,8 Mem=100 {gres}"
     provide("scontrol", f"[ $3 = job ] && echo '{JOB.format('n1', detail)}' || true")

@@ -28,10 +28,9 @@ AGENT_FOR_THE_LAUNCHER = ("distrun.agent.protocol", "distrun.agent.linux", "dist
 PURE = {
     *("distrun.advice", "distrun.plan", "distrun.preflight", "distrun.lifecycle"),
     *("distrun.job.printed_progress", "distrun.job.progress_lines", "distrun.strategies"),
-    "distrun.job.timing",
-    *("distrun.report.outliers", "distrun.report.series", "distrun.verdict"),
+    "distrun.job.timing", *("distrun.report.outliers", "distrun.report.series", "distrun.verdict"),
     *("distrun.lint.module", "distrun.lint.rules"),
-}
+}  # fmt: skip
 PURE_STDLIB = {
     *("__future__", "abc", "ast", "base64", "bisect", "collections", "contextlib", "copy"),
     *("dataclasses", "difflib", "enum", "errno", "fnmatch"),

@@ -67,10 +67,9 @@ def left_out(world: World) -> dict[str, str]:
 
 
 SILENT = {
-    "Hello": "did not answer at all",
-    "FilesReady": "did not receive the program's files",
+    "Hello": "did not answer at all", "FilesReady": "did not receive the program's files",
     "Dialled": "did not answer Dial",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("answer", SILENT)

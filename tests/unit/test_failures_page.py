@@ -14,10 +14,9 @@ from harness.specs import load_text
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "failures-reference.md"
 CLUSTERS = {
-    "mirrored": {"worker": "1"},
-    MWM: {"worker": "2", "evaluator": "1"},
+    "mirrored": {"worker": "1"}, MWM: {"worker": "2", "evaluator": "1"},
     PS: {"chief": "1", "worker": "2", "ps": "1"},
-}
+}  # fmt: skip
 """Of the table of what starts again."""
 
 

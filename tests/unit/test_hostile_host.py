@@ -72,13 +72,11 @@ def test_an_odd_message_is_a_fault_of_its_host(world: World, change: dict[str, A
 @pytest.mark.parametrize(
     "message",
     [
-        protocol.TaskStarted("evaluator:0", 0, 100, 1.7e9),
-        protocol.PortsHeld([20000], []),
-        protocol.PortsRefused([]),
-        protocol.LogEnded("../plan.json", 5),
+        protocol.TaskStarted("evaluator:0", 0, 100, 1.7e9), protocol.PortsHeld([20000], []),
+        protocol.PortsRefused([]), protocol.LogEnded("../plan.json", 5),
         protocol.LogData("chief-0.log", 0, b"of a task elsewhere"),
     ],
-)
+)  # fmt: skip
 def test_a_report_that_nothing_asked_for_is_a_fault(world: World, message: Any) -> None:
     assert not world.receive(EVIL, message)
     assert world.receive(GOOD, protocol.LogData("chief-0.log", 3, b"true"))

@@ -30,11 +30,9 @@ def arrays() -> Arrays:
 
 
 IDX_NAMES = {
-    "x_train": "train-images-idx3-ubyte",
-    "y_train": "train-labels-idx1-ubyte",
-    "x_test": "t10k-images-idx3-ubyte",
-    "y_test": "t10k-labels-idx1-ubyte",
-}
+    "x_train": "train-images-idx3-ubyte", "y_train": "train-labels-idx1-ubyte",
+    "x_test": "t10k-images-idx3-ubyte", "y_test": "t10k-labels-idx1-ubyte",
+}  # fmt: skip
 
 
 def idx(array: np.ndarray[Any, Any]) -> bytes:

@@ -121,10 +121,9 @@ def _supervisor(pod_status: Json, **status: Any) -> list[Json]:
 
 
 RUNNING = {
-    "phase": "Running",
-    "podIP": "10.0.0.1",
+    "phase": "Running", "podIP": "10.0.0.1",
     "containerStatuses": [{"name": "distrun", "state": {"running": {}}}],
-}
+}  # fmt: skip
 QUEUE = {"kueue.x-k8s.io/queue-name": "team"}
 
 

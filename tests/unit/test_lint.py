@@ -18,12 +18,9 @@ MWM, PS, MIRRORED = "multi_worker_mirrored", "parameter_server", "mirrored"
 NO_CHIEF = "parameter_server, workers: independent"
 TF = "import tensorflow as tf\n"
 CLUSTERS = {
-    MWM: "{worker: 2}",
-    PS: "{chief: 1, worker: 2, ps: 1}",
-    NO_CHIEF: "{worker: 2, ps: 1}",
-    MIRRORED: "{worker: 1}",
-    "tpu": "{worker: 1}",
-}
+    MWM: "{worker: 2}", PS: "{chief: 1, worker: 2, ps: 1}", NO_CHIEF: "{worker: 2, ps: 1}",
+    MIRRORED: "{worker: 1}", "tpu": "{worker: 1}",
+}  # fmt: skip
 CREATED = "strategy = tf.distribute.MultiWorkerMirroredStrategy()\n"
 
 
@@ -134,12 +131,11 @@ SERVERS = f"{PS}, cluster: {{chief: 1, worker: 2, ps: 2}}"
         ("mirrored", f"script: {EXAMPLES}/custom_loop.py"),
         (WORKERS, f"script: {EXAMPLES}/keras_fit.py"),
         (SERVERS, f"script: {EXAMPLES}/parameter_server.py"),
-        ("mirrored", f"script: {EXAMPLES}/data_service.py"),
-        (SERVERS, "script: mnist"),
+        ("mirrored", f"script: {EXAMPLES}/data_service.py"), (SERVERS, "script: mnist"),
         (SERVERS, f"module: trainer.main, workdir: {RIGHT}"),
         (SERVERS, f"command: [{sys.executable}, -u, -m, trainer.main], workdir: {RIGHT}"),
     ],
-)
+)  # fmt: skip
 def test_a_right_program_has_no_warning(
     strategy: str, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

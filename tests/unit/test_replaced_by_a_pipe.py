@@ -47,17 +47,15 @@ def cached(path: Path) -> None:
 
 
 OPENS: dict[str, Callable[[Path], object]] = {
-    "record": lambda path: EventLog(str(path)),
-    "log": lambda path: program.open_log(str(path)),
+    "record": lambda path: EventLog(str(path)), "log": lambda path: program.open_log(str(path)),
     "marker": lambda path: program.write_marker(str(path), "x"),
     "index": lambda path: task_logs._open(str(path)),
     "samples": lambda path: history._append(path, "x\n"),
     "script": lambda path: facts.file_digest(str(path)),
     "py-spy": lambda path: stacks._in_memory(str(path)),
     "py-spy to send": lambda path: stack_collector._read(str(path)),
-    "packed modules": bootstrap._read,
-    "blob": cached,
-}
+    "packed modules": bootstrap._read, "blob": cached,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", OPENS)

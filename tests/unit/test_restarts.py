@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
+from distrun.agent.protocol.causes import Cause, Code
 from distrun.job import events
 from distrun.lifecycle import JOB, SIGKILL, SetTimer, may_recur
 from distrun.spec.restart_spec import RestartSpec
+from distrun.verdict.model import Kind, Verdict
 from distrun.words.causes import cause_text
 from harness.histories import backoff_over, because, restarts_planned, running
 from harness.scenarios import play, scenarios, start_again
@@ -371,6 +373,11 @@ def test_free_restarts_are_at_most_20_in_a_row() -> None:
     start_again(job, ["worker:0"])
     job.exited("worker:0", 143, lived=61.0)
     assert restarts_planned(job)[-1].is_free, "the row was broken"
+    own = Cause(Code.PREEMPTED, task="worker:0", path="t.sh:2: trap 'kill 0' EXIT")
+    job(events.VerdictReached, verdict=Verdict(kind=Kind.PREEMPTED, cause=own), before_restart=True)
+    start_again(job, ["worker:0"])
+    job.exited("worker:0", 143, lived=61.0)
+    assert job.outcome is not None, "the script sends the signal itself: it counts"
 
 
 def test_progress_counts_although_a_failure_before_it_is_restarted_later() -> None:

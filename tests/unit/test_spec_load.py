@@ -166,11 +166,10 @@ def test_a_script_to_be_converted(folder: Path, program: str, script: bytes, tol
     "script",
     [
         "try:\n  get_ipython()\nexcept NameError: pass\n",
-        "from IPython import get_ipython\nget_ipython()\n",
-        f"x = (2\n%1)\ny = {'-' * 200_000}1\n",
+        "from IPython import get_ipython\nget_ipython()\n", f"x = (2\n%1)\ny = {'-' * 200_000}1\n",
         'a = (10\n%3)\nb = """\n!pip install\n"""\n',
     ],
-)
+)  # fmt: skip
 def test_a_script_that_resembles_one_for_ipython_is_not_refused(folder: Path, script: str) -> None:
     (folder / "a b.py").write_text(script)
     load_text(folder, "strategy: mirrored\nprogram: {script: a b.py}\n")

@@ -473,6 +473,7 @@ def test_a_line_that_hides_an_error(script: str, after: str, hider: str, tmp_pat
 
 
 CALL, PRINTS = "import t\nt.main()", "\nexcept OSError:\n    print_exc()"
+TRAINED = "step 1\nstep 2\nstep 3\nsaved\nbye\n"
 TRY = "\ntry:\n    t.main()"
 
 
@@ -487,15 +488,15 @@ TRY = "\ntry:\n    t.main()"
         ("python a.py\nls", f"{TRY}\nexcept SystemExit:\n    pass", 3, "a.py\n", "2: ls"),
         ("python a.py\nls", f"{TRY}{PRINTS}", 3, "a.py\n", ""),
         ("python a.py\nls", "", 2, "a.py\n", ""),
-        ("python a.py\nls", CALL, 2, "step 1\na.py\n", ""),
+        ("python a.py\nls", CALL, 2, "step 1\na.py\n", "2: ls"),
+        ("for s in 1 2\ndo\n python a.py $s\ndone", CALL, 2, "step 1\nstep 2\n", "4: done"),
+        ("python a.py &\npython b.py &\nwait", CALL, 2, "epoch 1\n", "3: wait"),
         ("set -e\npython a.py\nls", CALL, 2, "a.py\n", ""),
         ("until python a.py; do\n  sleep 1\ndone", CALL, 2, "trained\n", ""),
         ("python a.py || python b.py", CALL, 2, "trained\n", ""),
     ],
 )
-def test_a_shell_script_that_goes_on_after_an_error_is_told(
-    script: str, text: str, line: int, after: str, hider: str
-) -> None:
+def test_a_script_that_goes_on(script: str, text: str, line: int, after: str, hider: str) -> None:
     run_as = f'{HEAD}\n  File "<frozen runpy>", line 198, in _run_module_as_main\n'
     head = run_as if " -m " in script else f"{HEAD}\n"
     error = f'{head}  File "/u/a.py", line {line}, in <module>\n    t.main()\nOSError: none\n'
@@ -505,24 +506,34 @@ def test_a_shell_script_that_goes_on_after_an_error_is_told(
     assert f"hidden at sh -c:{hider}" in said if hider else not said
 
 
+NO_DATA = 'if not data:\n    sys.exit(f"no data for seed {seed}")'
+
+
 @pytest.mark.parametrize(
-    ("log", "is_told"),
+    ("log", "hider"),
     [
-        ("/p/python3: can't open file '/u/trian.py': [Errno 2] No such file or directory\n", True),
-        ("t.sh: line 2: pyhton: command not found\n", True),
-        ("t.sh: line 2: nvidia-smi: command not found\n", False),
-        ("/p/python3: No module named trainer\n", True),
-        ("t.py: error: unrecognized arguments: --bad\nloss 0.2\n", False),
+        ("/p/python3: can't open file '/u/trian.py': [Errno 2] No such file\n", "sh -c:{1}: echo"),
+        ("sh: line {0}: pyhton: command not found\n", "sh:{0}: "),
+        ("sh: line {2}: nvidia-smi: command not found\n", ""),
+        ("/p/python3: No module named trainer\nloss 0.2\n", "sh -c:{1}: echo ended"),
+        ("t.py: error: unrecognized arguments: --bad\nloss 0.2\n", ""),
+        ("usage: t.py [-h]\nt.py: error: unrecognized: --bad\nloss 0.2\n", "sh -c:{1}: echo"),
+        ("no data for seed 2\nstep 1\nstep 2\n", "sh -c:{1}: echo"), ("no data\nstep 1\n", ""),
     ],
-)
-def test_a_program_that_did_not_run_is_told(log: str, is_told: bool) -> None:
+)  # fmt: skip
+def test_a_program_that_did_not_run_is_told(log: str, hider: str) -> None:
     script = "nvidia-smi\npyhton t.py --bad\necho ended"
     setup = "module load python/3.11\nPYTHON=python3\necho 'with python' > log"
-    others = f"{setup}\n{script.replace('pyhton t', '$PYTHON pyhton')}"
-    for text, line in ((script, 3), (others, 6)):
-        said = found("mwm worker", "worker:0 gone 0", script=text, worker0=f"{log}ended\n")
-        told = "ends in an error: " in said and f"hidden at sh -c:{line}" in said
-        assert told is is_told, said
+    others = f"{setup}\n{script.replace('pyhton', '$PYTHON')}"
+    for text, at in ((script, 2), (others, 5)):
+        lines, of_one = (
+            f"{log.format(at, at + 1, at - 1)}ended\n",
+            ("mwm worker", "worker:0 gone 0"),
+        )
+        verdict = judged(*of_one, script=text, text=NO_DATA, worker0=lines)
+        said = "" if verdict is None else cause_text(verdict.cause)
+        hides = f"failed: {lines.splitlines()['usage' in log]}; its exit code is hidden at "
+        assert hides + hider.format(at, at + 1) in said if hider else not said
 
 
 SAID = "./t.sh: line 2: cd: /u: No such file or directory\n"
@@ -541,19 +552,17 @@ CONDA = "EnvironmentNameNotFound: Could not find conda environment: cuda/11\n"
         ("set -e; cd /u", SAID, False), ("module load cuda/12", LMOD, False),
     ],
 )  # fmt: skip
-def test_a_command_that_failed_before_the_program_is_told(
-    line: str, said: str, is_told: bool
-) -> None:
+def test_a_command_that_failed_before_is_told(line: str, said: str, is_told: bool) -> None:
     for text, is_before in ((f"#\n{line}\npython t.py\n", True), (f"#\n{line}\n", False)):
         verdict = success_verdict(
             play(("mwm worker", "worker:0 gone 0")).state,
             lambda _: LogTail(b""),
             {"t.sh": text},
-            read_begin=lambda _: f"begins\n{said}epoch 1\n",
+            read_begin=lambda _: LogTail(f"begins\n{said}epoch 1\n".encode()),
         )
         told = "" if verdict is None else cause_text(verdict.cause)
         is_expected = is_told and (is_before or "python" in line)
-        assert ("had failed before the program ran: t.sh:2: " + line in told) is is_expected, told
+        assert ("its exit code is hidden at t.sh:2: " + line in told) is is_expected, told
 
 
 OF_MAKE = "make: [Makefile:2: train] Error 1 (ignored)"
@@ -580,7 +589,8 @@ RAN_OUT = "WARNING:tensorflow:Your input ran out of data; interrupting training.
         ("EPOCH=3 EPOCHS=10", "Epoch 3/10\nerror: bad\n", "3 of 10, after an error: error: bad"),
         ("EPOCH=3 EPOCHS=10", "error: bad\nEpoch 3/10\nerror: 0.3\n", ""),
         ("EPOCH=2 EPOCHS=2", f"{RAN_OUT}Epoch 2/2\n", "0 without a step: found no data: WARN"),
-        ("EPOCH=2 EPOCHS=2 LOSS=1", f"{RAN_OUT}Epoch 2/2\n", ""),
+        ("EPOCH=2 EPOCHS=2 LOSS=1", f"{RAN_OUT}Epoch 2/2\n", ""), ("LOSS=-inf", "", "0 with loss"),
+        ("EPOCH=1 LOSS=nan", "Batch 5: Invalid loss, terminating training\n", "0 with loss nan"),
         ("", "Found 0 files\nsaved\n", "worker:0 exited 0 without a step: found no data: Found 0"),
         ("STEP=9", "Found 0 files\nsaved\n", ""),
         ("EPOCH=1 EPOCHS=3", "Epoch 1/3\nUnknown: Horovod has been shut down.\n", "1 of 3, after"),
@@ -620,6 +630,8 @@ BY_TORCH = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.
         (BY_SHELL.format("python own.py") + "done\n", "python own.py", True),
         (BY_SHELL.format("python own.py"), "kill -9 $!", False),
         (BY_SHELL.format("timeout -s 9 9 python own.py"), "", False), (BY_TORCH, "", True),
+        (BY_SHELL.format("python own.py") + "step 9\n", "python own.py", True),
+        (BY_SHELL.format("python own.py") + "step 9\n", "until python own.py; do", False),
         ("reader has ended, exitcode -9\n", "reader.join()", True),
         ("reader has ended, exitcode -9\n", "reader.kill(); reader.join()", False),
         ("reader has ended, exitcode -9: restarting it\n", "reader.join()", False),
@@ -657,10 +669,12 @@ def test_a_stack_a_list_or_an_exception_after_which_it_went_on_is_none(log: str)
         # It ended another script, whose code the program does not look at.
         (f"{RAISED}all experiments finished\n", "launch.py", True),
         (f"{RAISED}all experiments finished\n", "t.py", False),
+        (f"{RAISED}{TRAINED}", "launch.py", True), (f"{RAISED}{TRAINED}", "t.py", False),
+        (f"Process Process-2:\n{RAISED}{TRAINED}", "t.py", True),
     ],
-)
+)  # fmt: skip
 def test_an_exception_counts_by_its_script(log: str, script: str, is_told: bool) -> None:
-    verdict = judged("mwm worker", "worker:0 gone 0", program=script, worker0=log)
+    verdict = judged("mwm worker", "worker:0 gone 0", program=script, text=CALL, worker0=log)
     assert (verdict is not None) is is_told
 
 

@@ -13,10 +13,8 @@ from harness.world import World, _Reach
 
 Launch = Callable[..., World]
 LOSSES: dict[str, Callable[[World, str], None]] = {
-    "cut": World.cut,
-    "agent killed": World.kill_agent,
-    "powered off": World.power_off,
-}
+    "cut": World.cut, "agent killed": World.kill_agent, "powered off": World.power_off,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("lose", LOSSES.values(), ids=LOSSES)

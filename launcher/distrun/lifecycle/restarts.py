@@ -42,6 +42,8 @@ HOST_CODES = (Code.HOST_LOST, Code.HOST_FAILED, Code.TASK_NOT_STARTED)
 """Causes of restarts that say nothing about how a task exited."""
 _HOST_PREEMPTIONS = (Code.POD_PREEMPTED, Code.POD_DELETED)
 """Causes of the loss of a host that was taken away, for example preempted."""
+_OWN_SIGNALS = (Code.PREEMPTED, Code.EXITED_AFTER_EXCEPTION)
+"""With a path: a line of a shell script that sends the signal to the script's own processes."""
 _JITTER = 0.25
 _MOST_DOUBLINGS = 62
 
@@ -96,7 +98,10 @@ def decide(
     budget = JOB if is_stall else state.budget_of(failed)
     before = replace(state, incidents=others).budget(budget)
     was_taken = is_host_preempted(cause) or (joined is not None and joined.is_free)
-    is_free = was_taken or (is_preempted(failed) and made_progress(failed))
+    last = None if state.verdict is None else state.verdict.cause
+    by_itself = last is not None and last.code in _OWN_SIGNALS and last.path != ""
+    is_preemption = is_preempted(failed) and not by_itself
+    is_free = was_taken or (is_preemption and made_progress(failed))
     decision = Decision(
         failed=failed,
         cause=cause,

@@ -109,11 +109,15 @@ class _Logs:
         except OSError:
             return LogTail(b"")
 
-    def begin(self, task: str) -> str:
-        """Return the first output of a task, of its first attempt."""
-        with contextlib.suppress(OSError), open_regular_file(self._folder.log_of(task)) as file:
-            return (file.read(_MOST_SCRIPT_BYTES) or b"").decode("utf-8", "replace")
-        return ""
+    def begin(self, task: str) -> LogTail:
+        """Return the first output of a task's last attempt, if its end does not have that."""
+        from distrun.verdict.log_analysis import LogTail
+
+        begin, raw = self._tasks[task].output_start or 0, b""
+        if begin < _TAIL_BYTES[1] and self._folder.size_of_log(task) - begin > _TAIL_BYTES[0]:
+            with contextlib.suppress(OSError), open_regular_file(self._folder.log_of(task)) as file:
+                raw = file.read(begin + _TAIL_BYTES[0]) or b""
+        return LogTail(raw, begin=begin)
 
 
 class FailureAnalyzer:
@@ -214,18 +218,15 @@ class FailureAnalyzer:
 
     def _is_suspect(self, state: JobState) -> bool:
         """Whether a success may need a warning: few jobs need the time of an analysis."""
-        from distrun.verdict.success import may_be_behind, without_contact
+        from distrun.verdict.success import may_be_behind, not_finite, without_contact
 
         tasks = [task for task in state.tasks.values() if task.code == 0]
         if any(task.end.left or task.exit.child for task in tasks) or may_be_behind(tasks):
             return True
-        shell = self._shell_texts()
-        has_timeout = any("timeout" in text for text in shell.values())
-        if has_timeout or without_contact(state) or any(task.attempt for task in tasks):
+        has_restarted = any(task.attempt for task in tasks)
+        if self._shell_texts() or without_contact(state) or has_restarted or [*not_finite(tasks)]:
             return True
         logs = _Logs(self._folder, state.tasks)
-        if shell and any(": " in logs.begin(task.name) for task in tasks):
-            return True
         texts = (logs.read(task.name).raw.lower() for task in tasks)
         return any(_NO_DATA.search(text) or any(w in text for w in _SUSPECT) for text in texts)
 
@@ -289,10 +290,7 @@ class FailureAnalyzer:
             by_run = self._spec.origin.file == BY_RUN
             cause = cause._replace(path=BY_RUN if by_run else "")
         elif cause.code is Code.PREEMPTED:
-            lines = ((name, text.split("\n")) for name, text in self._shell_texts().items())
-            numbered = ((f"{name}:{n}: ", e) for name, each in lines for n, e in enumerate(each, 1))
-            found = (at + line.strip() for at, line in numbered if _KILLS_ITSELF.match(line))
-            cause = cause._replace(path=next(found, ""))
+            return self._by_own_signal(verdict, failure, logs)
         elif cause.code in _MADE_BY_SOME:
             call = self._call_of_one(verdict.evidence) or self._call_of_one()
             cause = cause._replace(path=call)
@@ -304,6 +302,27 @@ class FailureAnalyzer:
             return self._with_missing_file(verdict, failure)
         elif verdict.kind is Kind.CLUSTER_MISMATCH and not cause.path:
             cause = cause._replace(path=self.find_tf_config_line()[0])
+        return replace(verdict, cause=cause)
+
+    def _by_own_signal(self, verdict: Verdict, failure: Failure, logs: _Logs) -> Verdict:
+        """Return a preemption with the line of a script that sends that signal, too.
+
+        What the script ran may have failed before, with an exception that is the cause then.
+        """
+        from distrun.verdict.log_analysis import LogAnalysis
+        from distrun.verdict.task_failures import exception_cause
+
+        lines = ((name, text.split("\n")) for name, text in self._shell_texts().items())
+        numbered = ((f"{name}:{n}: ", e) for name, each in lines for n, e in enumerate(each, 1))
+        found = (at + line.strip() for at, line in numbered if _KILLS_ITSELF.match(line))
+        cause = verdict.cause._replace(path=next(found, ""))
+        log = LogAnalysis(logs.read(cause.task), 1, cause.task)
+        task = failure.tasks[cause.task]
+        if cause.path and log.ends_with_exception and log.message is not None:
+            raised = exception_cause(task, log)._replace(path=cause.path, status=task.exit_status)
+            cause = raised._replace(code=Code.EXITED_AFTER_EXCEPTION)
+            evidence = (*verdict.evidence, *log.evidence_at(log.message.index))
+            return replace(verdict, kind=Kind.EXCEPTION, cause=cause, evidence=evidence)
         return replace(verdict, cause=cause)
 
     def _may_use_keras(self, log: bytes) -> bool:

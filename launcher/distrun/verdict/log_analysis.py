@@ -92,6 +92,7 @@ _LIBRARIES = (
     ".pyx",
     ".pxd",
 )
+_MISTAKES = ("AttributeError", "NameError", "TypeError", "UnboundLocalError")
 _GENERATED = ("<", "__autograph_generated_file")
 """How the names of files begin that no user wrote."""
 _CONVERTED = re.compile(r"(?<!\s)\s+\*+$")
@@ -185,15 +186,21 @@ class Frame(Frozen):
 
 
 class LogAnalysis:
-    """The last lines of a task's last attempt, and the error in them. `code`: its exit code."""
+    """The last lines of a task's last attempt, and the error in them.
 
-    def __init__(self, tail: LogTail, code: int | None = None, task: str = "") -> None:
+    `code`: its exit code. `stop`: which of these lines is the first that is not read.
+    """
+
+    def __init__(
+        self, tail: LogTail, code: int | None = None, task: str = "", stop: int | None = None
+    ) -> None:
         self._task = task
         start = tail.begin
         text = _COLOUR.sub("", tail.raw[start:].decode("utf-8", "replace")).rstrip("\n")
         lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
         cut = [BAR.sub("", line[:_LONGEST_LINE]) for line in lines]
-        self._raw, self._places = plain_lines(cut[-_MOST_LINES:])
+        raw, self._places = plain_lines(cut[-_MOST_LINES:])
+        self._raw = raw[:stop]
         self.lines = [GROUP.sub("", line, count=1) for line in self._raw]
         self._code = code
         skipped = tail.raw.count(b"\n", 0, start) + max(0, len(cut) - _MOST_LINES)
@@ -210,10 +217,12 @@ class LogAnalysis:
     @cached_property
     def raised(self) -> Traceback | None:
         """The traceback of the exception that ended the program, else of one in another thread."""
-        latest = reversed(self._tracebacks)
+        latest = reversed(self.tracebacks)
         ends = list(itertools.takewhile(self._may_be_end, latest))
         main = next((each for each in ends if not each.aside), None)
         child = next((each for each in ends if each.is_uncaught_aside), None)
+        if main is not None and main.linked is not None and self._is_of_handler(main, main.linked):
+            return main.linked
         if main is None or (child is not None and OF_CHILD.search(str(main.message))):
             return child or (ends[0] if ends else None)
         if _OF_PROGRAM.search(str(main.message)) and main.linked is None:
@@ -235,6 +244,19 @@ class LogAnalysis:
             return False
         is_at_exit = self._code == 1 and later <= _MOST_LINES_AT_EXIT
         return later <= most or (is_at_exit and self.takes_no_step_after(which.exception))
+
+    def _is_of_handler(self, last: Traceback, first: Traceback) -> bool:
+        """Whether what handles an exception, or cleans up after it, has a mistake of its own."""
+        tries = _FRAME.match(self.lines[first.first + 1])
+        frames = [*filter(None, map(_FRAME.match, self.lines[last.first : last.exception]))]
+        return (
+            not last.is_caused
+            and last.message.type in _MISTAKES
+            and tries is not None
+            and bool(frames)
+            and (tries[1], tries[3]) == (frames[-1][1], frames[-1][3])
+            and "raise " not in self._source_before(last.exception)
+        )
 
     @property
     def error_after_logged(self) -> int | None:
@@ -268,19 +290,19 @@ class LogAnalysis:
         return not any(map(STEPS.search, self.lines[index + 1 :]))
 
     @cached_property
-    def _tracebacks(self) -> list[Traceback]:
+    def tracebacks(self) -> list[Traceback]:
         return tracebacks(self._raw, self.lines)[-_MOST_TRACEBACKS:]
 
     @cached_property
     def _message_ends(self) -> dict[int, int]:
         """Where the messages of the tracebacks end, by the indices of their exceptions."""
-        return {each.exception: self._own_message_end(each) for each in self._tracebacks}
+        return {each.exception: self._own_message_end(each) for each in self.tracebacks}
 
     def _later_lines(self, which: Traceback) -> int:
         """Count the lines after a traceback by which the program shows that it continued."""
         ends = self._message_ends
         shown = set(range(ends[which.exception]))
-        for each in self._tracebacks:
+        for each in self.tracebacks:
             if each.first > which.exception:
                 shown.update(range(each.first, ends[each.exception]))
         stop = len(self.lines) if self.crash is None else self.crash
@@ -323,10 +345,6 @@ class LogAnalysis:
     @property
     def text(self) -> str:
         return "\n".join(line for excerpt in self.excerpts for _, line in excerpt.lines)
-
-    @property
-    def abort_excerpts(self) -> tuple[Excerpt, ...]:
-        return tuple(map(self._of_abort, self.aborts))
 
     def _of_exception(self, which: Traceback) -> Excerpt:
         own, found = type_of(self.lines[which.exception].strip()), which.message
@@ -384,7 +402,7 @@ class LogAnalysis:
         first = max(0, len(self.lines) - count)
         return Excerpt(lines=tuple(enumerate(self.lines))[first:], is_printed=True)
 
-    def _of_abort(self, first: int) -> Excerpt:
+    def of_abort(self, first: int) -> Excerpt:
         is_tensorflows = _FATAL_LOG.match(self.lines[first]) is not None
         lines = [(first, self.lines[first])]
         for index in range(first + 1, len(self.lines) if is_tensorflows else 0):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.strategies import Role, Scope
 from distrun.verdict.log_analysis import ERROR, RESTORED, STEPS, LogAnalysis
-from distrun.verdict.model import Evidence, Kind, Source, Verdict
+from distrun.verdict.model import Evidence, Kind, Verdict
 from distrun.verdict.task_failures import CRASH_SIGNALS, OF_SIGNAL, child_in, exception_cause
 
 if TYPE_CHECKING:
@@ -63,10 +63,14 @@ _STOPPED_EARLY = re.compile(
 )
 _LINES_OF_STOP = 3
 _NOT_RUN = re.compile(
-    r"^\S+: can't open file '|^\S*python\S*: (?:Error while finding module|No module named )"
-    r"|^\S+\.py: error: |: (?P<missing>[^\s:]+): (?:command not found|not found|No such file.*)$"
+    r"\S+: can't open file '|\S*python\S*: (?:Error while finding module|No module named )"
+    r"|(\S+\.py): error: "
 )
-"""What Python, argparse or a shell prints if a program does not run."""
+"""What Python or argparse prints if a program does not run."""
+_MOST_USAGE = 40
+_FIELD = re.compile(r"\{[^}]*\}")
+_PROGRAM = re.compile(r"[\w./-]+\.py\b")
+_EXIT_SAYS = re.compile(r"\b(?:exit|SystemExit)\(f?([\"'])(.{8,300}?)\1\)")
 _RUNS_PYTHON = re.compile(
     r"(?im)^(?!\s*(?:#|(?:export )?\w+=\S*$|(?:echo|module|conda|source|pyenv) ))"
     r".*(?:python|\.py\b).*$"
@@ -90,7 +94,7 @@ _SETS_UP = re.compile(
     r"(?:cd|pushd|source|\.|module|ml|conda|mamba|micromamba|spack|pyenv|workon)\s[^;&|]*"
 )
 """Commands of a shell that change the folder or the environment of those after them."""
-_SHELL_SAID = re.compile(r"(?:\S*/)?([^\s/:]+): (?:\w{1,9} )?(\d{1,6}): ")
+_SHELL_SAID = re.compile(r"(?:\S*/)?([^\s/:]+): (?:\w{1,9} )?(\d{1,6}): ([^\s:]+): ")
 _TOOL_SAID = re.compile(
     r".*(?:module\(s\) are unknown: |locate a modulefile for |find conda environment: )"
     r"[\"']?([^\s\"']+)"
@@ -117,7 +121,7 @@ def success_verdict(
     scripts: Collection[str] = (),
     text: str = "",
     read_program: Callable[[str], str] = lambda _: "",
-    read_begin: Callable[[str], str] = lambda _: "",
+    read_begin: Callable[[str], LogTail] | None = None,
 ) -> Verdict | None:
     """Return the warning about a job's success; None: there is none.
 
@@ -146,19 +150,19 @@ def success_verdict(
         *_crashed_children(done, log_of, shell + text),
         *_hidden_exceptions(done, log_of, shell, hider, scripts),
         *_timed_out(done, shell, hider("timeout")),
-        *_not_set_up(done, shell_texts, read_begin),
         *_left_behind(state, done, log_of),
         *_without_contact(state),
         *_uneven_starts(state, log_of),
     ]
     hidden = {each.task for each, _ in found if each.code in _OF_EXCEPTIONS}
-    rest = [task for task in done if shell and task.name not in hidden]
-    found += _shell_went_on(rest, read_log, shell, hider, read_program)
+    reads = filter(None, (read_begin, read_log))
+    found += _went_on(done, reads, shell_texts, scripts, text, read_program, hidden)
     found += _stopped_short(done, read_log, {cause.task for cause, _ in found})
+    found += not_finite(done)
     merged: defaultdict[Cause, list[str]] = defaultdict(list)
     for cause, _ in found:
         merged[cause._replace(task="")] += [cause.task] if cause.task else []
-    causes = tuple(cause._replace(tasks=tuple(names)) if names else cause
+    causes = tuple(cause._replace(tasks=tuple(dict.fromkeys(names))) if names else cause
                    for cause, names in merged.items())  # fmt: skip
     if not causes:
         return None
@@ -186,7 +190,10 @@ def _crashed_children(
         is_seen = is_done and _LOOKS.search(text)  # by the program, which came to its end
         if child is not None and (child.within or (child.signal in CRASH_SIGNALS and not is_seen)):
             yield cause._replace(signal=child.signal), ()
-        elif printed is not None and log.takes_no_step_after(printed[0]):
+        elif printed is not None and (
+            log.takes_no_step_after(printed[0])
+            or (": line " in printed[1][0] and not _TRIES_AGAIN.search(text))
+        ):
             found, line = child_in(printed[1][0]), printed[1].string
             # A program may end its own processes, or start others in their place; a bare exit code
             # is one of its processes only if its text is known, and has none end.
@@ -206,8 +213,6 @@ def _hidden_exceptions(
     for task in done:
         log = log_of(task)
         raised, message = log.raised, log.message
-        if raised is None:
-            yield from _not_run(task, log, shell, hider(""))
         if raised is None or message is None or message.type in _EXITS:
             continue
         above = "".join(log.lines[max(0, raised.first - 1) : raised.first])
@@ -231,28 +236,75 @@ def _hidden_exceptions(
         yield cause, (log.evidence(message.index),)
 
 
-def _shell_went_on(
+def _went_on(
     done: list[TaskState],
-    read_log: Callable[[str], LogTail],
-    shell: str,
-    hider: Callable[[str], str],
+    reads: Iterable[Callable[[str], LogTail]],
+    shell_texts: Mapping[str, str],
+    scripts: Collection[str],
+    text: str,
     read_program: Callable[[str], str],
+    hidden: Collection[str],
 ) -> Iterator[Found]:
-    """Find exceptions after which a shell script has run its next commands, which print, too."""
-    for task in done:
-        log = LogAnalysis(read_log(task.name), 1, task.name)  # as if it had failed of it
-        raised = log.raised
-        if raised is None or raised.aside or raised.message.type in _EXITS:
-            continue
-        first, at = log.lines[raised.first + 1], raised.message.index
+    """Find commands of a shell script, and child processes, that failed while others went on."""
+    shell = "\n".join(shell_texts.values())
+    is_handled = _TRIES_AGAIN.search(shell) or (not shell and _LOOKS.search(text))
+    for task, read in itertools.product(done, reads):
+        tail = read(task.name)
+        log = LogAnalysis(tail, 1, task.name)  # as if it had failed of it
+        failed = [*_not_set_up(log, shell_texts)]
+        if task.name not in hidden and not is_handled:
+            ended = _ended(log, shell, scripts, read_program)
+            for at, name in (*ended, *_refused(log, shell, read_program)):
+                path = name and _hider([*shell_texts.items()], name)
+                failed += [(at, path)] if path or not name else []
+        for at, path in failed:
+            own = LogAnalysis(tail, 1, task.name, stop=at + 1)
+            cause = Cause(Code.EXCEPTION_ASIDE, task=task.name, text=log.quote(at))
+            if own.message is not None and own.message.index == at:
+                cause = exception_cause(task, own)._replace(code=cause.code)
+            if path:
+                cause = cause._replace(code=Code.COMMAND_FAILED, path=path)
+            if path or cause.name:
+                yield cause, (log.evidence(at),)
+                break
+
+
+def _ended(
+    log: LogAnalysis, shell: str, scripts: Collection[str], read_program: Callable[[str], str]
+) -> Iterator[tuple[int, str]]:
+    """Yield where programs that others run have printed what ended them, and their names.
+
+    Those that are not named in the shell script have an empty name.
+    """
+    linked = [each.linked for each in log.tracebacks]
+    for each in log.tracebacks:
+        shown = log.lines[each.first + 1 : each.exception]
+        first = next((line for line in shown if line.startswith('  File "')), "")
         program = _MODULE.match(first)
         name = program[2] if program else "-m " if "_run_module_as_main" in first else "\0"
-        if name not in shell or _TRIES_AGAIN.search(shell) or not log.takes_no_step_after(at):
-            continue
-        path = hider(name)
-        if path and not (program and _is_caught(read_program(program[1]), int(program[3]))):
-            cause = exception_cause(task, log)._replace(code=Code.EXCEPTION_HIDDEN, path=path)
-            yield cause, (log.evidence(at),)
+        is_child = each.aside.startswith("Process ")
+        is_run = name in shell if shell else bool(scripts and program) and name not in scripts
+        is_caught = program and _is_caught(read_program(program[1]), int(program[3]))
+        is_end = is_child or (is_run and not (each.aside or is_caught))
+        if is_end and not (each in linked or each.message.type in _EXITS):
+            yield each.message.index, name if shell and not is_child else ""
+
+
+def _refused(
+    log: LogAnalysis, shell: str, read_program: Callable[[str], str]
+) -> Iterator[tuple[int, str]]:
+    """Yield where programs of a shell script say that they cannot begin, or why they exit."""
+    says = {
+        f"{'.+'.join(map(re.escape, _FIELD.split(said)))}$": name
+        for name in _PROGRAM.findall(shell)
+        for _, said in _EXIT_SAYS.findall(read_program(name))
+    }
+    for at, line in enumerate(log.lines if shell else ()):
+        found = _NOT_RUN.match(line)
+        above = log.lines[max(0, at - _MOST_USAGE) : at]
+        if found and (not found[1] or any(f"usage: {found[1]}" in each for each in above)):
+            yield at, found[1] or "py"
+        yield from ((at, name) for said, name in says.items() if re.search(said, line))
 
 
 def _is_caught(text: str, line: int) -> bool:
@@ -274,19 +326,6 @@ def _ends_here(handler: ast.ExceptHandler) -> bool:
     return not is_exit and not any(isinstance(each, ast.Raise) for each in ast.walk(handler))
 
 
-def _not_run(task: TaskState, log: LogAnalysis, text: str, path: str) -> Iterator[Found]:
-    """Find whether the only program of Python in a shell script could not run or refused to."""
-    found = log.find_last(_NOT_RUN)
-    commands = _RUNS_PYTHON.findall(text)
-    if found is None or not path or len(commands) != 1:
-        return
-    at, missing = found[0], found[1]["missing"]
-    is_program = missing is None or missing in commands[0]
-    if is_program and _only_echoes(log.lines[at + 1 :], text):
-        cause = Cause(Code.EXCEPTION_HIDDEN, task=task.name, text=log.quote(at), path=path)
-        yield cause, (log.evidence(at),)
-
-
 def _timed_out(done: list[TaskState], text: str, path: str) -> Iterator[Found]:
     """Find tasks that lived until `timeout` ends their program, and as long as it takes to exit."""
     limit = _TIMEOUT.search(text)
@@ -296,39 +335,32 @@ def _timed_out(done: list[TaskState], text: str, path: str) -> Iterator[Found]:
             yield Cause(Code.TIMEOUT_HIDDEN, task=task.name, seconds=seconds, path=path), ()
 
 
-def _not_set_up(
-    done: list[TaskState], scripts: Mapping[str, str], read_begin: Callable[[str], str]
-) -> Iterator[Found]:
-    """Find tasks whose shell script has run its program although a `cd` or the like had failed."""
+def _not_set_up(log: LogAnalysis, scripts: Mapping[str, str]) -> Iterator[tuple[int, str]]:
+    """Yield where a shell says that its `cd` or the like, or Python, has failed, and its line."""
     texts = {name.partition(" ")[0]: text.splitlines() for name, text in scripts.items()}
-    for task in done if texts else ():
-        for at, said in enumerate(read_begin(task.name).splitlines(), 1):
-            name, number = _failed_at(said, texts)
-            line, *later = [each.strip() for each in [*texts.get(name, [])[number - 1 :], ""]]
-            command = _SETS_UP.match(line)
-            if (
-                command is None
-                or _CHAIN.search(line)
-                or any(map(_STOPS_AT_ERROR.search, texts[name]))
-            ):
-                continue
-            if _RUNS_PYTHON.search("\n".join([line[command.end() :], *later])):
-                path = f"{name}:{number}: {line}"
-                cause = Cause(Code.NOT_SET_UP, task=task.name, text=said.strip(), path=path)
-                yield cause, (Evidence(task=task.name, source=Source.LOG, line=at, text=said),)
-                break
+    for at, said in enumerate(log.lines if texts else ()):
+        name, number, what = _failed_at(said, texts)
+        line, *later = [each.strip() for each in [*texts.get(name, [])[number - 1 :], ""]]
+        command = _SETS_UP.match(line)
+        rest = "\n".join([line[command.end() :], *later]) if command else line
+        is_needed = _RUNS_PYTHON.search(rest) and (
+            command or what in line.split() or line[:1] == "$"
+        )
+        is_checked = _CHAIN.search(line) or any(map(_STOPS_AT_ERROR.search, texts.get(name, ())))
+        if is_needed and not is_checked:
+            yield at, f"{name}:{number}: {line}"
 
 
-def _failed_at(said: str, texts: Mapping[str, list[str]]) -> tuple[str, int]:
-    """Return the script and the line of a command that has failed by this line of a log, or 0."""
+def _failed_at(said: str, texts: Mapping[str, list[str]]) -> tuple[str, int, str]:
+    """Return the script, the line or 0, and the name of what has failed by this line of a log."""
     if (by_shell := _SHELL_SAID.match(said)) is not None:
-        return by_shell[1], int(by_shell[2])
+        return by_shell[1], int(by_shell[2]), by_shell[3]
     if (by_tool := _TOOL_SAID.match(said)) is not None:
         for name, lines in texts.items():
             for at, line in enumerate(lines, 1):
                 if by_tool[1] in line.split():
-                    return name, at
-    return "", 0
+                    return name, at, by_tool[1]
+    return "", 0, ""
 
 
 def _stopped_short(
@@ -382,6 +414,14 @@ def _want_of_data(log: LogAnalysis, own: Mapping[str, str]) -> int | None:
     return None if found is None or has_trained else found[0]
 
 
+def not_finite(done: list[TaskState]) -> Iterator[Found]:
+    """Find tasks whose last loss is no number any more."""
+    for task in done:
+        loss = task.reported.get("LOSS", "").lower()
+        if loss.strip("+-") in ("nan", "inf"):
+            yield Cause(Code.VALUES_NOT_FINITE, task=task.name, text=f"loss {loss}"), ()
+
+
 def _ends_at(lines: list[str], at: int) -> bool:
     """Whether the last steps are before that line, and none of them was to be the last.
 
@@ -419,24 +459,14 @@ def _only_echoes(rest: list[str], text: str) -> bool:
     """Whether only what the shell script itself prints follows the exception."""
     # What is expanded may be anything: a line of which nothing else is known counts once.
     printed = [_EXPANDED.split(line.translate(_QUOTES).strip()) for line in _ECHO.findall(text)]
-    known = [parts for parts in printed if any(map(str.strip, parts))]
+    texts = [parts for parts in printed if any(map(str.strip, parts))]
+    known = [".*".join(map(re.escape, parts)) for parts in texts]
     others = [
         line for line in rest
         if not (line[:1].isspace() or line in text
-                or any(_has_parts(line.translate(_QUOTES), each) for each in known))
+                or any(re.fullmatch(each, line.translate(_QUOTES)) for each in known))
     ]  # fmt: skip
     return len(others) <= len(printed) - len(known)
-
-
-def _has_parts(line: str, parts: list[str]) -> bool:
-    """Whether a line begins and ends with the first and last of these, the others between them."""
-    at = 0
-    for part in parts:
-        at = line.find(part, at) + len(part)
-        if at < len(part):
-            return False
-    is_whole = len(parts) > 1 or line == parts[0]
-    return is_whole and line.startswith(parts[0]) and line.endswith(parts[-1])
 
 
 def called_scripts(text: str) -> list[str]:
@@ -535,15 +565,11 @@ def without_contact(state: JobState) -> str:
 
 def _without_contact(state: JobState) -> Iterator[Found]:
     strategy = state.row.classes[0] if state.row.classes else ""
-    causes = {
-        "silent": Cause(Code.NEVER_LISTENED, name=strategy),
-        "alone": Cause(Code.TRAINED_ALONE),
-    }
-    contact = without_contact(state)
-    if contact:
-        for task in state.tasks.values():
-            if task.role in _TRAINS:
-                yield causes[contact]._replace(task=task.name), ()
+    silent, alone = Cause(Code.NEVER_LISTENED, name=strategy), Cause(Code.TRAINED_ALONE)
+    if contact := without_contact(state):
+        cause = silent if contact == "silent" else alone
+        names = (task.name for task in state.tasks.values() if task.role in _TRAINS)
+        yield from ((cause._replace(task=name), ()) for name in names)
 
 
 def _steps_unseen(task: TaskState) -> float:

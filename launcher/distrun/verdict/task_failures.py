@@ -364,7 +364,7 @@ def _preempted(task: TaskState, log: LogAnalysis) -> TaskFailure:
 
 
 def _crash(task: TaskState, log: LogAnalysis) -> TaskFailure:
-    native = (*log.abort_excerpts, log.native(_LAST_LINES_OF_CRASH))
+    native = (*map(log.of_abort, log.aborts), log.native(_LAST_LINES_OF_CRASH))
     known = _by_rules(task, log, native, _NATIVE)
     if known is None and log.crashed_after_exception:
         known = failure_in_log(task, log)

@@ -469,7 +469,7 @@ def _unhidden(line: str) -> str:
     if _CODE_IGNORED.search(line):
         return f"let the shell script exit with the program's code at {line}; "
     option = "`set -eo pipefail`, which bash has," if "|" in line else "`set -e`"
-    return f"in the shell script, write {option} above {line}; "
+    return f"write {option} at the top of the shell script; "
 
 
 def _lone_call(call: str) -> str:
@@ -1023,7 +1023,11 @@ TEXTS: dict[Code, Words] = {
     Code.SOME_PORT_IN_USE: "{subject}found a port taken{quote}",
     Code.DATA_EXHAUSTED: lambda c: f"{_exited_0(c)}ran out of data{_quote(c)}",
     Code.DATA_MISSING: lambda c: f"{_exited_0(c)}found no data{_quote(c)}",
-    Code.VALUES_NOT_FINITE: "{subject}got values that are not finite{quote}",
+    Code.VALUES_NOT_FINITE: lambda c: (
+        f"{format_names(c.tasks)} exited 0 with {c.text}"
+        if c.tasks
+        else f"{_subject(c)}got values that are not finite{_quote(c)}"
+    ),
     Code.PROXY_ANSWERED: "{subject}reached its peers only through a proxy{quote}",
     Code.PEERS_LOST: "{subject}lost its peers{quote}",
     Code.EXCEPTION_RAISED: "{subject}failed with {text}{place}",
@@ -1075,8 +1079,8 @@ TEXTS: dict[Code, Words] = {
     ),
     Code.TIMEOUT_HIDDEN: """{tasks} exited 0 after the {seconds:g} s that `timeout` gives the
         program; its exit code is hidden at {path}""",
-    Code.NOT_SET_UP: """{tasks} exited 0 although a command had failed before the program ran:
-        {path} ({text})""",
+    Code.COMMAND_FAILED: """{tasks} exited 0 although a command had failed: {text}{place}; its exit
+        code is hidden at {path}""",
     Code.EXCEPTION_ASIDE: """{tasks} exited 0 although an exception ended a thread, a child, or
         a function called at the exit: {text}{place}""",
     Code.LEFT_BEHIND: """{tasks} exited 0 at {text}, long before {name}, which reached
@@ -1361,6 +1365,9 @@ ADVICE: dict[Code, Words] = {
         "compile the .proto files of that package first, from the folder that has it: "
         "`protoc PACKAGE/protos/*.proto --python_out=.`"
         if "_pb2" in c.text
+        else "Python 3.10 and newer have it in collections.abc only: import it from there, or "
+        "install a newer version of the package that imports it"
+        if "'collections'" in c.text
         else "the module is there: check the spelling of the name, and the version of the package "
         "that has the module; a file of your own with the package's name hides the package"
     ),
@@ -1538,8 +1545,7 @@ ADVICE: dict[Code, Words] = {
         "it again, or sys.exit(1)"
     ),
     Code.TIMEOUT_HIDDEN: lambda c: f"{_unhidden(c.path)}or raise the limit",
-    Code.NOT_SET_UP: """the program ran in another folder or environment than the script says: begin
-        the script with `set -e`, or end that line with `|| exit 1`""",
+    Code.COMMAND_FAILED: lambda c: f"{_unhidden(c.path)}or end that command with `|| exit 1`",
     Code.EXCEPTION_ASIDE: """let the main thread check the `result()` of a future, or the exit code
         of a child, and call sys.exit(1)""",
     Code.LEFT_BEHIND: """every task must take part to the end; a handler of SIGTERM that saves

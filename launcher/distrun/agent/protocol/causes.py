@@ -388,7 +388,7 @@ class Code(StrEnum):
     # tasks, text, name; path: what hides the exit code, expected: the step at which it gave up
     EXCEPTION_HIDDEN = "exception_hidden"
     EXCEPTION_ASIDE = "exception_aside"  # tasks, text, name
-    NOT_SET_UP = "not_set_up"  # tasks, path: the line that failed, text: what the shell said
+    COMMAND_FAILED = "command_failed"  # tasks, text, name, path: what hides the exit code
     TIMEOUT_HIDDEN = "timeout_hidden"  # tasks, seconds, path: what hides the exit code
     # tasks; text: where it was then, name: the task that came furthest, expected: to where
     LEFT_BEHIND = "left_behind"
