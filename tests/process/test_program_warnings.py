@@ -246,7 +246,7 @@ def test_more_gpus_than_there_are(distrun: Distrun, monkeypatch: pytest.MonkeyPa
     warned = "the tasks on localhost ask for 4 GPUs, and it has 2"
     code, said = told("validate", **asks)
     assert code == 0
-    assert re.search(rf"job\.yaml:\d+:\d+: warning: {warned}; lower `gpus`", said)
+    assert f"cluster.worker.gpus: warning: {warned}; lower `gpus`" in said
     for command, *options in (("validate", "--strict"), ("launch",)):
         code, said = told(command, *options, **asks)
         assert code == 65

@@ -29,7 +29,7 @@ def command(spec_path: str, overrides: tuple[str, ...], strict: bool) -> int:
     spec = load(spec_path, overrides=overrides, is_submitted=None)
     spec_warnings.print_success(spec)
     shown = "<stdin>" if spec_path == "-" else spec_path
-    of_gpus = Mark(shown).checked(lambda: find_gpu_warnings(spec, shown))
+    of_gpus = Mark("cluster").checked(lambda: find_gpu_warnings(spec))
     warnings = (*of_gpus, *spec_warnings.find_warnings(spec))
     spec_warnings.print_warnings(spec_warnings.refuse_if(warnings, strict=strict))
     tasks = sum(role.count for role in spec.roles)
