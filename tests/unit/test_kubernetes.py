@@ -19,7 +19,7 @@ from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import CauseError
 from distrun.cli import kill
 from distrun.errors import HostError, InvalidSpecError, UsageError
-from distrun.job import control, relay
+from distrun.job import control, queued_job, relay
 from distrun.job import folder as job_folder
 from distrun.job.folder import BatchJob, JobFolder, JobStore
 from distrun.job.job import read_job
@@ -303,6 +303,13 @@ def test_a_copy_has_the_regular_files_of_the_job_and_then_its_end(
     os.mkfifo(pod / "job/results/fifo")
     (pod / "job/results/a/.1-2.distrun-part").write_text("half")
     (pod / "job/token").write_text("secret")
+    program, (cut, *_) = in_pod.__file__, wanted
+    sent = ("-I", "-S", program, "send", str(pod), str(pod / "job"))
+    _refresh(folder, monkeypatch, *sent)
+    for each, new in ((folder.path / cut, b"half"), (pod / "job" / cut, b"{}\n")):
+        with each.open("ab") as file:  # the copy was interrupted before its size was noted
+            file.write(new)
+    wanted[cut] += b"{}\n"
     (pod / "ended").touch()
 
     def refuse(_: BatchJob) -> None:
@@ -311,8 +318,7 @@ def test_a_copy_has_the_regular_files_of_the_job_and_then_its_end(
     commands: list[list[str]] = []  # without the right to delete the Job, its pod is to complete
     monkeypatch.setattr(batch_job, "cancel", refuse)
     monkeypatch.setattr(batch_job, "run", commands.append)
-    program = in_pod.__file__
-    _refresh(folder, monkeypatch, "-I", "-S", program, "send", str(pod), str(pod / "job"))
+    _refresh(folder, monkeypatch, *sent)
     assert len(commands) == 1
     for each, data in wanted.items():
         assert (folder.path / each).read_bytes() == data
@@ -358,6 +364,22 @@ def test_a_job_whose_record_came_without_an_end_is_lost(folder: JobFolder) -> No
     folder.note_batch_job(BatchJob(id=NAME, namespace="n", is_released=True))
     job = read_job(folder)
     assert (job.phase, job.cause_word) == ("lost", "not_known_to_kubernetes")
+
+
+def test_a_cluster_that_does_not_answer_for_a_moment_is_asked_again(
+    folder: JobFolder, answer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job may run for days: what counts is the last answer."""
+    watched, clock = control.watch(folder), mock.Mock()
+    monkeypatch.setattr(queued_job.time, "monotonic", clock)
+    monkeypatch.setattr(queued_job, "refresh", lambda *_: None)
+    for at, answers in ((1e6, True), (2e6, True), (2e6 + 290, False)):
+        clock.return_value = at
+        answer.write_text(json.dumps({"items": _supervisor(RUNNING)}) if answers else "")
+        assert not watched.has_ended()
+    clock.return_value = 2e6 + 400
+    with pytest.raises(SchedulerError):
+        watched.has_ended()
 
 
 def test_kill_takes_a_job_of_another_machine_only_by_name(
@@ -536,6 +558,7 @@ NO_NODE = "0/12 nodes are available: 12 Insufficient nvidia.com/gpu."
          False),
         (pod({"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}),
          Code.POD_IMAGE_MISSING, "Back-off pulling image", True),
+        (pod({"waiting": {"reason": "ErrImagePull"}}), Code.POD_IMAGE_MISSING, "ErrImage", False),
         (pod(phase="Pending", initContainerStatuses=[{"name": "i", "state": ALIVE}]),
          Code.POD_PENDING, "its init container i runs", False),
         (pod({"terminated": {"exitCode": 128, "reason": "StartError", "message": 'exec: "python3"'
@@ -557,6 +580,8 @@ def test_a_kubelet_says_why_a_pod_with_a_node_does_not_run(answer: Path) -> None
     answer.write_text(json.dumps({"items": [{"metadata": {}, **each} for each in events]}))
     pending, _ = pods.obstacle(pod({"waiting": {"reason": "ContainerCreating"}}, phase="Pending"))
     assert keeper.explained(["kubectl"], pending).text == 'configmap "a" not found'
+    answer.write_text('{"spec": {"suspend": true}}')  # as Kueue does
+    assert keeper.why_no_pods(["kubectl"], "j").code is Code.POD_QUEUED
 
 
 def test_a_watch_that_hangs_is_replaced(answer: Path, monkeypatch: pytest.MonkeyPatch) -> None:

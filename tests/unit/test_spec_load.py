@@ -43,7 +43,7 @@ EVERYTHING = """\
 name: all of it
 strategy: parameter_server
 cluster:
-  ps: {count: 2, gpus: 0, cpus: 1, args: [--ps, 0.10], env: {A: 1e3}}
+  ps: {count: 6, gpus: 0, cpus: 1, args: [--ps, 0.10], env: {A: 1e3}}
   worker: ["localhost:12345", "[::1]:23456"]
   chief: 1
   evaluator: 0
@@ -66,7 +66,7 @@ program:
 success: worker0
 restart: {max: 3, backoff: 500ms, backoff_max: 1m, reset_after: off, never_on: [2, 3]}
 timeouts: {start: 1.5s, run: 1h, grace: 0s, stall: 5m, link: off}
-ports: {range: 20000-20010}
+ports: {range: 20000-20000}
 logs: {max_size: 1.5KiB}
 tensorboard: {logdir: logs, port: 6006}
 """
@@ -79,7 +79,7 @@ def test_every_key_is_kept(folder: Path) -> None:
 
     assert spec.name == "all of it"
     assert [(role.role, role.count) for role in spec.roles] == [
-        (Role.CHIEF, 1), (Role.WORKER, 2), (Role.PS, 2),
+        (Role.CHIEF, 1), (Role.WORKER, 2), (Role.PS, 6),
     ]  # fmt: skip
     chief, worker, ps = spec.roles
     assert worker.addresses == ("localhost:12345", "[::1]:23456")
@@ -115,7 +115,7 @@ def test_every_key_is_kept(folder: Path) -> None:
     timeouts = spec.timeouts
     assert (timeouts.start, timeouts.run, timeouts.grace) == (1.5, 3600.0, 0.0)
     assert (timeouts.stall, timeouts.link) == (300.0, None)
-    assert spec.port_range == (20000, 20010)
+    assert spec.port_range == (20000, 20000), "one port on each of 7 hosts, for 7 tasks"
     assert spec.log_max_size == 1536
     assert spec.tensorboard is not None
     assert (spec.tensorboard.logdir, spec.tensorboard.port) == (str(folder / "sub/logs"), 6006)

@@ -330,8 +330,9 @@ def _copy(folder: JobFolder, source: _Source, seconds: float | None) -> bool:
             raise ValueError(header)  # it would never end
         if known != before:
             replace_file(folder.mirror_file, json.dumps(known))
-        if not header["more"] or time.monotonic() > due:
-            return bool(header["ended"] and not header["more"])
+        has_more = header["more"] or not before.keys() <= known.keys()  # what is sent again
+        if not has_more or time.monotonic() > due:
+            return bool(header["ended"] and not has_more)
 
 
 def _apply(path: Path, start: int, data: bytes, state: list[int]) -> bool:
