@@ -344,6 +344,14 @@ mwm worker:2 evaluator | rooms host_failures=1 evaluator:0@h2
 evaluator:0 gone 1
 again evaluator:0
 
+# failures on two hosts by turns leave out none of them
+mwm worker:2 | rooms host_failures=2 worker:1@h2
+worker:1 gone 1
+again worker:0 worker:1
+worker:0 gone 1
+worker:1 gone -15
+backoff ->+ start worker:0 worker:1 #2
+
 # the health of an evaluator does not end the failures in a row of workers
 mwm worker:2 evaluator | rooms host_failures=2 worker:1@h2
 evaluator:0 gone 1
