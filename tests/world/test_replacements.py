@@ -96,6 +96,17 @@ def test_pods_that_wait_in_a_queue_again_are_waited_for(
     assert "not restarted: pod p does not run yet: admitted" in job.said()
 
 
+def test_a_restart_waits_for_a_spare_whose_link_is_lost(world: Launch) -> None:
+    job = world(3, spares=1, timeouts={"link": "30s"})
+    job.cut("h2")
+    job.advance(15)
+    job.cut("h3")
+    job.until(lambda: "PlanFailed" in job.kinds, 60)
+    job.mend("h3")
+    job.until(lambda: job.running.get("worker:1") == "h3", 10)
+    job.succeed()
+
+
 @pytest.mark.parametrize("places", ["h2 h2 h4", "h3 h3 h6", "h2 h2 h2"])
 def test_a_host_on_which_tasks_fail_often_is_left_out(world: Launch, places: str) -> None:
     """All that know its task's address restart. If no other host can be used, it is used again."""
