@@ -52,10 +52,6 @@ def read(text: str) -> Spec:
     return load(path)
 
 
-def recorded(distrun: Distrun) -> str:
-    return (Path(distrun.status()["folder"]) / "spec.yaml").read_text().partition("\n")[2]
-
-
 def cluster_of(text: str) -> tuple[str, str]:
     strategy = not_none(re.search(r"^strategy: (\w+)$", text, re.MULTILINE))[1]
     cluster = re.search(r"^cluster:\n((?:  .*\n)+)", text, re.MULTILINE)
@@ -87,7 +83,8 @@ ODD = [
 def test_everything_after_the_script_is_the_scripts(distrun: Distrun) -> None:
     assert shown(distrun.checked("run", "train.py", *ODD).stdout) == (ODD, None, None)
     text = printed_spec(distrun, "train.py", *ODD)
-    assert recorded(distrun) == text.partition("\n")[2], "the record has another spec"
+    recorded = (Path(distrun.status()["folder"]) / "spec.yaml").read_text()
+    assert recorded.partition("\n")[2] == text.partition("\n")[2], "the record has another spec"
     assert read(text).program.args == tuple(ODD)
     before = printed_spec(distrun, "train.py", "--", "--lr", "--", "-d")  # as `launch` takes them
     assert read(before).program.args == ("--lr", "--", "-d")

@@ -306,10 +306,9 @@ def test_a_copy_has_the_regular_files_of_the_job_and_then_its_end(
     program, (cut, *_) = in_pod.__file__, wanted
     sent = ("-I", "-S", program, "send", str(pod), str(pod / "job"))
     _refresh(folder, monkeypatch, *sent)
-    for each, new in ((folder.path / cut, b"half"), (pod / "job" / cut, b"{}\n")):
-        with each.open("ab") as file:  # the copy was interrupted before its size was noted
-            file.write(new)
-    wanted[cut] += b"{}\n"
+    (folder.path / cut).write_bytes(b"{}\nhalf")  # it was interrupted before its size was noted
+    wanted[cut] = b"{}\n{}\n"
+    (pod / "job" / cut).write_bytes(wanted[cut])
     (pod / "ended").touch()
 
     def refuse(_: BatchJob) -> None:
@@ -371,7 +370,7 @@ def test_a_cluster_that_does_not_answer_for_a_moment_is_asked_again(
 ) -> None:
     """A job may run for days: what counts is the last answer."""
     watched, clock = control.watch(folder), mock.Mock()
-    monkeypatch.setattr(queued_job.time, "monotonic", clock)
+    monkeypatch.setattr(time, "monotonic", clock)
     monkeypatch.setattr(queued_job, "refresh", lambda *_: None)
     for at, answers in ((1e6, True), (2e6, True), (2e6 + 290, False)):
         clock.return_value = at

@@ -66,6 +66,13 @@ chief:0 ps:0 gone -15
 worker:1 end
 ? worker1=ECHO -> left_early worker:0 worker:1
 
+# nor has one that exits 0 when it is stopped
+mwm worker:2
+worker:1 exit 1
+worker:0 gone 0 asked
+worker:1 end
+? worker1=OWN -> exception worker:1
+
 # a lost host is the cause of what its peers say
 mwm worker:2 | worker:1@h2
 worker:0 gone 1

@@ -18,15 +18,10 @@ from distrun.verdict.log_analysis import LogAnalysis, LogTail
 from distrun.verdict.lone_calls import find_lone_calls
 from distrun.verdict.model import Kind, Verdict
 from distrun.verdict.task_failures import missing_checkpoint
+from distrun.words import events as event_words
+from distrun.words import formats
 from distrun.words.causes import cause_advice, cause_text
-from distrun.words.formats import (
-    clip,
-    format_duration,
-    format_names,
-    format_time,
-    install_command,
-    wrapped,
-)
+from distrun.words.formats import clip, format_names, format_time, install_command, wrapped
 from harness.histories import MWM, Job
 from harness.scenarios import play, verdicts
 from harness.values import not_none
@@ -351,10 +346,16 @@ def test_of_many_names_those_that_are_not_shown_are_counted() -> None:
     assert format_names(names) == ", ".join(names[:8]) + " and 40 more"
 
 
+def test_the_event_of_results_names_those_that_are_missing() -> None:
+    missing = Cause(Code.RESULTS_NOT_FETCHED, host="h1", text="a.keras: Permission denied")
+    event = events.ResultsFetched(at=1.0, folder="/u", files=1, size=2, causes=(missing,))
+    assert "a.keras" in str(event_words.event_text(event))
+
+
 def test_a_time_has_its_date_unless_it_is_today() -> None:
     shown = {9.94: "9.9 s", 59.9: "59 s", 60: "1 m 00 s", 3599: "59 m 59 s", 3600: "1 h 00 m",
              86399: "23 h 59 m", 86400: "1 d 0 h"}  # fmt: skip
-    assert {seconds: format_duration(seconds) for seconds in shown} == shown
+    assert {seconds: formats.format_duration(seconds) for seconds in shown} == shown
     now, other = time.time(), 1.5 * 86400
     assert "-" not in format_time(now)
     for at in (now - other, now + other, -1e300, 1e300):  # one of the first two is in this month

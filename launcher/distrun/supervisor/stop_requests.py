@@ -62,7 +62,6 @@ class StopRequests:
         job = self._job
         self._was_signalled, self._last_at = is_signal, time.monotonic()
         grace = job.spec.timeouts.grace if order.grace is None else order.grace
-        job.hosts.resume_suspended()
         if order.exit_code in _BY_PERSONS and job.state.outcome is None:
             self._note_hang()
         job.emit(

@@ -197,12 +197,6 @@ class HostPool:
         for host in self._hosts_below:
             host.deadlines.limit_ends(grace, processes.DEATH_SECONDS)
 
-    def resume_suspended(self) -> None:
-        """Resume agents below this process: a suspended agent could not end its tasks."""
-        for host in self._hosts_below:
-            if host.link.pid is not None:
-                processes.resume(host.link.pid)
-
     def find_interruption(self, cause: Cause, follow: Callable[[Cause], None]) -> None:
         """Call `follow` with why this process gets SIGTERM, if the hosts' cluster has sent it."""
         first = next(iter(self._hosts.values()), None)  # all are of one cluster: it is asked once
