@@ -71,7 +71,7 @@ mwm worker:2
 worker:1 exit 1
 worker:0 gone 0 asked
 worker:1 end
-? worker1=OWN -> exception worker:1
+? worker1=ECHO -> connection_lost worker:1
 
 # a lost host is the cause of what its peers say
 mwm worker:2 | worker:1@h2
