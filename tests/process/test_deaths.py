@@ -44,6 +44,7 @@ def family_of(pid: int) -> set[psutil.Process]:
         (["supervisor"], 70, "was killed by SIGKILL; its tasks have been ended"),
         (["guard"], 69, "the guard of its agent, the process that started the agent, was killed"),
         (["supervisor", "agent"], 70, ""),
+        (["launch"], -9, ""),
     ],
 )
 def test_deaths_leave_nothing(distrun: Distrun, victims: list[str], code: int, cause: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from distrun.agent import orphans
+from distrun.agent.linux import processes
 from distrun.agent.linux.facts import NvidiaSmiError, ask_nvidia_smi
 from distrun.agent.linux.processes import reap_child
 from distrun.agent.linux.sock_diag import traffic
@@ -17,6 +20,7 @@ from harness.command import write_program
 from harness.processes import captured
 from harness.requirements import AS_ROOT, skip
 from harness.strangers import UID
+from harness.values import not_none
 from harness.waiting import wait_until
 
 BURST = """
@@ -38,6 +42,21 @@ print(seen.count(signal.SIGCHLD), seen.count(signal.SIGTERM))
 
 def test_a_signal_behind_very_many_others_is_not_lost() -> None:
     assert captured([sys.executable, "-c", BURST], check=True).stdout.split() == ["2000", "1"]
+
+
+def test_an_agent_that_is_suspended_is_resumed_and_its_end_waited_for() -> None:
+    name = f"distrun-test-{os.urandom(9).hex()}"
+    binds = "import socket, sys, time; s = socket.socket(socket.AF_UNIX); "
+    binds += "s.bind('\\0' + sys.argv[1]); print(flush=True); time.sleep(600)"
+    command = [sys.executable, "-c", binds, name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        not_none(process.stdout).readline()
+        process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: not_none(processes.find(process.pid)).is_suspended)
+        process.terminate()  # it gets that when it is resumed
+        left = orphans.wait_for_guard(f"\0{name}")
+        process.kill()
+    assert left == []
 
 
 PR_SET_DUMPABLE = 4  # linux/prctl.h
