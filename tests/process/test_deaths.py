@@ -62,6 +62,13 @@ def test_deaths_leave_nothing(distrun: Distrun, victims: list[str], code: int, c
     assert "received SIGTERM" not in said
 
 
+def test_a_supervisor_that_gets_sigterm_stops_its_job(distrun: Distrun) -> None:
+    launch = distrun.launched("exec sleep 600", workers=1)
+    os.kill(distrun.victim_of("supervisor", launch), signal.SIGTERM)
+    _, said = launch.communicate(timeout=60)
+    assert (launch.returncode, "SIGTERM" in said) == (143, True)
+
+
 def test_what_is_suspended_hangs_no_command_even_with_a_full_queue(distrun: Distrun) -> None:
     job = distrun.detached("exec sleep 600", workers=1)
     folder = os.open(distrun.status()["folder"], os.O_RDONLY)

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import distrun as package
+from distrun.cli import batch_run
+from distrun.job import resumption
 from distrun.job.folder import JobStore
 from distrun.job.stop_order import StopOrder
 from harness.command import Distrun, write_program
@@ -128,6 +130,17 @@ def test_a_queued_job_that_is_killed_has_left_the_queue(
     assert StopOrder.left(folder) is not None
     distrun.checked("resume", job_id)
     assert StopOrder.left(folder) is None, "it would be stopped at its start"
+
+
+@pytest.mark.parametrize(("state", "goes_back"), [("RUNNING", True), ("CANCELLED", False)])
+def test_what_scancel_has_ended_does_not_go_back_to_the_queue(
+    state: str, goes_back: bool, slurm: FakeSlurm, job_id: str, distrun: Distrun
+) -> None:
+    slurm.says("squeue", f"echo '7|{state}|2026-01-02T03:04:05|N/A|None'")
+    slurm.says("scontrol", "echo $* >>$0.log")
+    folder = JobStore(distrun.home).find(job_id)
+    batch_run._requeue(folder, resumption.recorded_spec(folder), "7")
+    assert (slurm.folder / "scontrol.log").exists() is goes_back
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])

@@ -1,6 +1,7 @@
 """What hosts' answers come to, judged without any host."""
 
 import contextlib
+import io
 import os
 import socket
 import threading
@@ -9,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -21,6 +23,8 @@ from distrun.agent.protocol import Cause, Code, HoldPorts, PortsHeld, PortsRefus
 from distrun.agent.protocol import probe_messages as probe
 from distrun.agent.protocol.causes import Subject
 from distrun.agent.tasks.ports import PortHolder
+from distrun.cli.launch_view import LaunchView
+from distrun.job import events
 from distrun.preflight import Check, Grade
 from distrun.preflight.judgement import Answers, HostAnswers, judge
 from distrun.spec.host_spec import HostSpec
@@ -254,6 +258,20 @@ def test_a_host_that_ends_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Mon
     may_remove.touch()
     wait_until(lambda: not alive(int(os.readlink(writing))))
     wait_until(lambda: not (tmp_path / "mark").exists())
+
+
+def test_of_many_findings_the_first_are_shown_and_advice_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    view, state = LaunchView(mock.Mock(), io.StringIO()), mock.Mock(job_id="j-1", replacements=())
+    for each in judged(*(host(f"h{n}", disk=50_000_000) for n in range(23))):
+        if each.grade is Grade.WARNING:
+            view.show_event(events.PreflightFound(at=1.0, **vars(each)), state)
+    view.show_event(events.PreflightEnded(at=1.0, checks=30, failed=0, warnings=23), state)
+    said = capsys.readouterr().err
+    assert said.count("warning: ") == 20
+    assert said.endswith("distrun: and 3 more: distrun events j-1\n")
+    assert said.count("\n  ") == 1, "the advice"
 
 
 # The first round ----------------------------------------------------------------------------------
