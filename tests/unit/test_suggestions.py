@@ -39,6 +39,7 @@ IN_WORDS = {
     "parameter_server": "mirrored",
     "write the address by which other hosts reach 'localhost'": "10.0.0.9",
     "write the address by which other hosts reach 'gpu1'": "10.0.0.9",
+    "a spare runs no task at first: use another host, or remove `spare`": "gpu2:4003",
     "write a whole number of 0 or more or a list of addresses such as [localhost:12345] or a "
     "mapping such as {count: 2, gpus: 1}": "1",
     "write a duration such as 500ms, 10s, 5m or 1h, or off": "500ms",
