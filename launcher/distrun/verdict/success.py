@@ -260,7 +260,7 @@ def _went_on(
         for at, path in failed:
             own = LogAnalysis(tail, 1, task.name, stop=at + 1)
             cause = Cause(Code.EXCEPTION_ASIDE, task=task.name, text=log.quote(at))
-            if own.message is not None and own.message.index == at:
+            if at in [each.message.index for each in log.tracebacks]:
                 cause = exception_cause(task, own)._replace(code=cause.code)
             if path:
                 cause = cause._replace(code=Code.COMMAND_FAILED, path=path)
@@ -417,7 +417,7 @@ def _want_of_data(log: LogAnalysis, own: Mapping[str, str]) -> int | None:
 def not_finite(done: list[TaskState]) -> Iterator[Found]:
     """Find tasks whose last loss is no number any more."""
     for task in done:
-        loss = task.reported.get("LOSS", "").lower()
+        loss = (task.reported.get("LOSS") or task.reported.get("TRAIN_LOSS", "")).lower()
         if loss.strip("+-") in ("nan", "inf"):
             yield Cause(Code.VALUES_NOT_FINITE, task=task.name, text=f"loss {loss}"), ()
 

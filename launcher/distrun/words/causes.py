@@ -113,6 +113,13 @@ _BY_TEXT = {
     "that needs it; or a file of your own has the name of the package that it imports: rename it",
     r"No module named '(?:distutils|pkg_resources)\b": "Python has it no longer: install "
     "setuptools, or a newer version of what imports it",
+    r"(?:from|module) '(?:collections|fractions|inspect|pkgutil|time)'|module named 'imp'": (
+        "newer versions of Python have it no longer (collections.abc has what `collections` had): "
+        "install a newer version of the package that uses it, or set `program.python` to an older "
+        "Python; or a file of your own has that module's name"
+    ),
+    r"\w_pb2'": "compile the .proto files of that package first, from the folder that has it: "
+    "`protoc PACKAGE/protos/*.proto --python_out=.`",
     r"static TLS block": "import that package at the top of the script, before the others, or name "
     f"the library in LD_PRELOAD {_IN_ENV}",
     r"No CUDA GPUs|with CUDA enabled|is_available\(\)|device ordinal|gpu backend|no platforms": (
@@ -1361,16 +1368,9 @@ ADVICE: dict[Code, Words] = {
     Code.MODULE_NOT_IMPORTED: """install it for the Python that runs the tasks (`distrun plan` shows
         which), or set `program.python`; modules of your own must be in the script's folder or
         PYTHONPATH""",
-    Code.NAME_NOT_IN_MODULE: lambda c: (
-        "compile the .proto files of that package first, from the folder that has it: "
-        "`protoc PACKAGE/protos/*.proto --python_out=.`"
-        if "_pb2" in c.text
-        else "Python 3.10 and newer have it in collections.abc only: import it from there, or "
-        "install a newer version of the package that imports it"
-        if "'collections'" in c.text
-        else "the module is there: check the spelling of the name, and the version of the package "
-        "that has the module; a file of your own with the package's name hides the package"
-    ),
+    Code.NAME_NOT_IN_MODULE: """the module is there: check the spelling of the name, and the version
+        of the package that has the module; a file of your own with the package's name hides the
+        package""",
     Code.MAIN_NOT_GUARDED: """put what starts processes under `if __name__ == "__main__":`""",
     Code.INPUT_EMPTY: """give the answer with `program.args`, `env` or a file, and remove `input()`,
         `breakpoint()` and `pdb` from the script; `{logs}` shows what it printed""",
