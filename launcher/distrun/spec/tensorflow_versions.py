@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 from distrun.frozen import Frozen
+from distrun.tables import read_rows
 
 LEGACY_KERAS = "TF_USE_LEGACY_KERAS"
 VARIABLES: dict[int | None, dict[str, str]] = {
@@ -43,10 +44,7 @@ class Removed(Frozen):
 
 
 def _removed() -> Iterator[tuple[str, Removed]]:
-    # The loader has it in memory if the package has been replaced since the job began.
-    path = f"{__file__.rpartition('/')[0]}/removed_by_keras_3.txt"
-    text = __spec__.loader.get_data(path).decode()  # type: ignore[union-attr]
-    for line in (each for each in text.splitlines() if not each.startswith("#")):
+    for line in read_rows(__spec__, "removed_by_keras_3.txt"):
         names, _, instead = line.partition(" | ")
         name, *keywords = names.removeprefix("-").split()
         yield name, Removed(instead, tuple(keywords), is_in_keras_2=line[0] != "-")

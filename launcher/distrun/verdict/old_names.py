@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from distrun.tables import read_rows
+
 _MISSING = (
     re.compile(r"module '(?P<module>[\w.]+)' has no attribute '(?P<name>\w+)'"),
     re.compile(r"cannot import name '(?P<name>\w+)' from '(?P<module>[\w.]+)'"),
@@ -23,18 +25,10 @@ def missing_name(line: str) -> str:
     return f"{module}.{match['name']}"
 
 
-def _rows(name: str) -> list[list[str]]:
-    """Return the lines of a file of this folder, each as its first word and the rest."""
-    # The loader has it in memory if the package has been replaced since the job began.
-    path = f"{__file__.rpartition('/')[0]}/{name}.txt"
-    text = __spec__.loader.get_data(path).decode()  # type: ignore[union-attr]
-    return [line.split(" ", 1) for line in text.splitlines() if not line.startswith("#")]
-
-
 def _names(file: str, root: str) -> frozenset[str]:
-    rows = ((f"{root}." if module == "-" else f"{root}.{module}.", names.split())
-            for module, names in _rows(file))  # fmt: skip
-    return frozenset(f"{module}{name}" for module, names in rows for name in names)
+    rows = (row.split() for row in read_rows(__spec__, f"{file}.txt"))
+    prefixed = ((root if each == "-" else f"{root}.{each}", names) for each, *names in rows)
+    return frozenset(f"{module}.{name}" for module, names in prefixed for name in names)
 
 
 IN_COMPAT_V1 = _names("tensorflow_1", "tensorflow")
@@ -43,7 +37,7 @@ TENSORFLOW_1 = IN_COMPAT_V1 | {
 }
 """Names that TensorFlow 2 lacks. What is not in tf.compat.v1 were modules of their own."""
 KERAS_2 = _names("keras_2", "tensorflow.keras")
-_SUCCESSORS = dict(_rows("successors"))
+_SUCCESSORS = dict(row.split(" ", 1) for row in read_rows(__spec__, "successors.txt"))
 SUCCESSORS = {name: each for name, each in _SUCCESSORS.items() if "." not in name}
 SUCCESSORS_IN_KERAS = {
     name.removeprefix("keras."): each for name, each in _SUCCESSORS.items() if "." in name

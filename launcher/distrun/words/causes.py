@@ -20,6 +20,7 @@ from distrun.job.events import PreflightFound
 from distrun.preflight import Check
 from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes
+from distrun.tables import read_rows
 from distrun.words.formats import (
     format_count,
     format_host_names,
@@ -103,53 +104,7 @@ _FAULTS = {
 """What to do about a crash, by its signal."""
 _FATAL_OF_PYTHON = re.compile(r"^F.{0,60}\.py:\d+\] ")
 """Begins what absl's logging.fatal prints."""
-_IN_ENV = "under `env` of `program`"
-_BY_TEXT = {
-    r"relative import": "run it as a module of its package, from the folder above: `distrun run -m "
-    "PACKAGE.MODULE`, or `module: PACKAGE.MODULE` under `program`",
-    r"'encodings'$": "Python does not find its own modules: unset PYTHONHOME",
-    r"'google\.colab|name '(?:get_ipython|display)' is not": "only notebooks have it: remove it",
-    r"circular import": "two modules import each other: import one of them inside the function "
-    "that needs it; or a file of your own has the name of the package that it imports: rename it",
-    r"No module named '(?:distutils|pkg_resources)\b": "Python has it no longer: install "
-    "setuptools, or a newer version of what imports it",
-    r"(?:from|module) '(?:collections|fractions|inspect|pkgutil|time)'|module named 'imp'": (
-        "newer versions of Python have it no longer (collections.abc has what `collections` had): "
-        "install a newer version of the package that uses it, or set `program.python` to an older "
-        "Python; or a file of your own has that module's name"
-    ),
-    r"\w_pb2'": "compile the .proto files of that package first, from the folder that has it: "
-    "`protoc PACKAGE/protos/*.proto --python_out=.`",
-    r"static TLS block": "import that package at the top of the script, before the others, or name "
-    f"the library in LD_PRELOAD {_IN_ENV}",
-    r"No CUDA GPUs|with CUDA enabled|is_available\(\)|device ordinal|gpu backend|no platforms": (
-        "the task has no GPU that it may use: see `gpus` of its role, CUDA_VISIBLE_DEVICES, and "
-        "nvidia-smi on its host; or the framework's build has no CUDA"
-    ),
-    r"Duplicate GPU detected": "give each task a GPU of its own (`gpus` of its role)",
-    r"libdevice not found": "XLA finds no CUDA toolkit: name the folder that has nvvm/libdevice in "
-    f"it, with XLA_FLAGS=--xla_gpu_cuda_data_dir=FOLDER {_IN_ENV}",
-    r"\\r'|\A: not found|: : not found": "it has the line ends of Windows: sed -i 's/\\r$//' FILE",
-    r"'(?:ascii|latin-1|iso8859\S*|charmap|gbk)' codec can't": "its locale is not UTF-8: set "
-    f"PYTHONUTF8=1 {_IN_ENV}",
-    r"\$DISPLAY\b|cannot connect to X server": "a task has no screen: set MPLBACKEND=Agg "
-    f"{_IN_ENV}, and save figures instead of showing them",
-    r"not found in checkpoint|checkpoint from a legacy|loading state_dict for|weights only load": (
-        "the checkpoint is of another model, optimizer or version than what reads it: name another "
-        "folder, or remove it to begin anew"
-    ),
-    r"Unrecognized keyword arguments: \['batch_shape'": "Keras 3 has saved this file, and Keras 2 "
-    "reads it: leave out `program.keras: 2`, or save it with Keras 2",
-    r"device-side assert triggered": "a label or an index is out of range, most often: see the "
-    f"`Assertion` above its traceback; CUDA_LAUNCH_BLOCKING=1 {_IN_ENV} shows where",
-    r"without an active exception": "a thread was still at work when the program exited: if it had "
-    "come to its end, its results are whole; join its threads, and close its pools, before",
-    r"gaierror|Name or service not known": "that host name has no address where the task runs: see "
-    "`getent hosts NAME` there",
-    r"Docker daemon socket": "the user who runs the tasks must be in the group `docker` there",
-    r"message larger than max": "gRPC sends at most 2 GB at once: let each worker make or read its "
-    "data by itself, and shard large variables",
-}
+_BY_TEXT = [row.partition(" => ")[::2] for row in read_rows(__spec__, "remedies.txt")]
 """What to do about an error, by what it says."""
 _TOLD_BY_TEXT = (
     *(Code.EXCEPTION_RAISED, Code.MODULE_NOT_IMPORTED, Code.NAME_NOT_IN_MODULE),
@@ -184,7 +139,7 @@ def advise_about(job: str) -> None:
 
 def cause_advice(cause: Cause) -> str | None:
     """Return what to do about it, or about what led to it; None if distrun has no advice."""
-    by_text = _BY_TEXT.items() if cause.code in _TOLD_BY_TEXT else ()
+    by_text = _BY_TEXT if cause.code in _TOLD_BY_TEXT else ()
     own = next((advice for said, advice in by_text if re.search(said, cause.text)), None)
     own = own or _advice_on_limit(cause) or _words(ADVICE, cause)
     if own or cause.code is Code.PREFLIGHT_FAILED:  # each check has been shown with its advice
