@@ -603,7 +603,8 @@ RAN_OUT = "WARNING:tensorflow:Your input ran out of data; interrupting training.
         ("STEP=9", "Found 0 files\nsaved\n", ""),
         ("EPOCH=1 EPOCHS=3", "Epoch 1/3\nUnknown: Horovod has been shut down.\n", "1 of 3, after"),
         ("", "Training failed: no module x\n", "ends in an error: Training failed: no module x"),
-        ("", "error: 0.3\n", ""), ("", "step 3\nTraining failed: no module x\n", ""),
+        ("", "error: 0.3\n", ""), ("", "usage: t.py [-h]\nstep 3\nTraining failed: no x\n", ""),
+        ("", "usage: t.py [-h]\n\nTrain.\n", "0 after it had only shown its usage: usage: t.py"),
         # It came to its end, perhaps counted from 0, or went on; what Python ignores.
         ("EPOCH=9 EPOCHS=10", LOGGED, ""), ("EPOCH=3", LOGGED, ""),
         ("EPOCH=3 EPOCHS=10", f"{LOGGED}epoch 4: loss 0.1\n", ""),

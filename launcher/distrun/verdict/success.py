@@ -57,6 +57,8 @@ _GAVE_UP = re.compile(
     r"[^:]{0,40}\b(?:failed|crashed|aborted|occurred|went wrong)\b[^:]{0,40}"
     r"|(?:fatal |unexpected )?error): *(?![-+.\d])\S"
 )
+_USAGE = re.compile(r"^[Uu]sage: .*(?:\.py\b|\[)|^NAME$")
+"""What argparse, click and Fire print of a program that gets --help, or no command."""
 _METRIC = re.compile(r"(?i)(?:loss|acc|accuracy)\b\W{1,4}\d")
 _STOPPED_EARLY = re.compile(
     r"(?i)\bearly[ _-]?stop|\bstop\w* early\b|trainer to stop\b|\bstopped: |\bconverged\b"
@@ -376,6 +378,7 @@ def _stopped_short(
         raised = log.raised if reached else None
         found = log.find_last(_ERROR) if reached and log.raised is None else None
         error = None if found is None else found[0]
+        usage = log.find_last(_USAGE) if not own and log.takes_no_step_after(-1) else None
         if error is None and not own:
             error = _last_words(log)
         if raised is not None and not raised.is_ignored and raised.message.type not in _EXITS:
@@ -386,6 +389,8 @@ def _stopped_short(
             at, cause = _want_of_data(log, own), Cause(code, task=task.name)
             if at is None and error is not None:
                 at, cause = error, cause._replace(code=Code.EXCEPTION_HIDDEN)
+            elif at is None and usage is not None:
+                at, cause = usage[0], cause._replace(code=Code.USAGE_SHOWN)
             cause = cause if at is None else cause._replace(text=log.quote(at))
         if at is not None and (not reached or _ends_at(log.lines, at)):
             yield cause._replace(expected=reached), (log.evidence(at),)

@@ -985,6 +985,7 @@ TEXTS: dict[Code, Words] = {
     Code.SOME_PORT_IN_USE: "{subject}found a port taken{quote}",
     Code.DATA_EXHAUSTED: lambda c: f"{_exited_0(c)}ran out of data{_quote(c)}",
     Code.DATA_MISSING: lambda c: f"{_exited_0(c)}found no data{_quote(c)}",
+    Code.USAGE_SHOWN: "{tasks} exited 0 after it had only shown its usage: {text}",
     Code.VALUES_NOT_FINITE: lambda c: (
         f"{format_names(c.tasks)} exited 0 with {c.text}"
         if c.tasks
@@ -1416,6 +1417,7 @@ ADVICE: dict[Code, Words] = {
     ),
     Code.DATA_EXHAUSTED: """every worker needs as many batches as the others: repeat() the dataset
         and count steps, or check how it is sharded""",
+    Code.USAGE_SHOWN: "give the program the command or the arguments that it asks for, not --help",
     Code.DATA_MISSING: """check the folder and the pattern of the data where the tasks run: a
         relative path begins at `program.workdir`, and each worker needs a part of the files""",
     Code.VALUES_NOT_FINITE: """lower the learning rate, clip gradients, or inspect the sample that

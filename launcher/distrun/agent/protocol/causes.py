@@ -365,6 +365,7 @@ class Code(StrEnum):
     SOME_PORT_IN_USE = "some_port_in_use"  # text, name, port: the task's; it may be another
     DATA_EXHAUSTED = "data_exhausted"  # text, name; tasks, expected: who exited 0 at which step
     DATA_MISSING = "data_missing"  # the same
+    USAGE_SHOWN = "usage_shown"  # tasks, text
     VALUES_NOT_FINITE = "values_not_finite"  # text, name
     PROXY_ANSWERED = "proxy_answered"  # text, name
     PEERS_LOST = "peers_lost"  # text, name
