@@ -39,15 +39,8 @@ _TAIL_BYTES = (64 * 1024, 1024 * 1024)
 _SUSPECT = (
     *(b"traceback (most recent", b"error", b"exception", b"\xe2\x95\xad", b"sigterm", b"signal "),
     *(b"preempt", b"terminat", b"killed", b"exit code", b"exitcode", b"ran out of", b"usage: "),
-    *(
-        b" not found",
-        b" failed",
-        b"occurred",
-        b"wrong",
-        b"no module named",
-        b"no such file",
-        b"\nsynopsis",
-    ),
+    *(b" not found", b" failed", b"occurred", b"wrong", b"no module named", b"no such file"),
+    b"\nsynopsis",
 )
 """What the log of a task that has failed may have, in lower case: a traceback in any form, or a
 signal. To find words takes a tenth of the time of one regular expression."""

@@ -81,7 +81,7 @@ _CALLED = re.compile(r"""(?m)^(?!\s*#)(?:.*[\s;&|("'])?([^\s;&|("']+\.sh)(?=[\s;
 """A path that ends in .sh, in a line that is no comment."""
 _KILLS = re.compile(r"\b(?:p?kill|SIGKILL|terminate|timeout)\b")
 _AGAIN = re.compile(r"(?i)\bre-?(?:start|spawn|launch|try|tri|plac|queu|submit)")
-_LOOKS = re.compile(r"\b(?:returncode|exitcode)\b")
+_LOOKS = re.compile(r"\b(?:returncode|exitcode|CalledProcessError)\b|(?:if|=) os\.system\(")
 _ECHO = re.compile(
     r"\b(?:echo|printf) (?:-\w+ )?((?:\"[^\"\n]{0,200}\"|'[^'\n]{0,200}'|[^;&|)\n\"']){1,200})"
 )
@@ -159,7 +159,7 @@ def success_verdict(
     hidden = {each.task for each, _ in found if each.code in _OF_EXCEPTIONS}
     reads = filter(None, (read_begin, read_log))
     found += _went_on(done, reads, shell_texts, scripts, text, read_program, hidden)
-    found += _stopped_short(done, read_log, {cause.task for cause, _ in found})
+    found += _stopped_short(done, read_log, {cause.task for cause, _ in found}, shell)
     found += not_finite(done)
     merged: defaultdict[Cause, list[str]] = defaultdict(list)
     for cause, _ in found:
@@ -366,7 +366,7 @@ def _failed_at(said: str, texts: Mapping[str, list[str]]) -> tuple[str, int, str
 
 
 def _stopped_short(
-    done: list[TaskState], read_log: Callable[[str], LogTail], named: Collection[str]
+    done: list[TaskState], read_log: Callable[[str], LogTail], named: Collection[str], shell: str
 ) -> Iterator[Found]:
     """Find tasks that took no step after an error, or for want of data, although some were left."""
     for task in done:
@@ -378,7 +378,8 @@ def _stopped_short(
         raised = log.raised if reached else None
         found = log.find_last(_ERROR) if reached and log.raised is None else None
         error = None if found is None else found[0]
-        usage = log.find_last(_USAGE) if not own and log.takes_no_step_after(-1) else None
+        is_idle = not (own or shell) and log.takes_no_step_after(-1)
+        usage = log.find_last(_USAGE) if is_idle else None
         if error is None and not own:
             error = _last_words(log)
         if raised is not None and not raised.is_ignored and raised.message.type not in _EXITS:
