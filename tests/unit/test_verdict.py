@@ -48,6 +48,7 @@ LOGS = {
         '  File "/l/multiprocessing/spawn.py", line 122, in spawn_main\n  File',
     ),
     "STACK": DUMP.replace("Segmentation fault", "Aborted"),
+    "GONE": f"{OWN}Fatal Python error: Aborted\n\nCurrent thread 0x7f:\n  <no Python frame>\n",
 }  # fmt: skip
 SCENARIOS = """
 # an independent worker that has finished has not left early
@@ -155,6 +156,7 @@ worker:0 worker:1 gone -15
 ? worker1=REPLACED -> exception worker:1
 ? worker1=SPAWNED -> exception worker:1
 ? worker1=OVER -> exception worker:1
+? worker1=GONE -> exception worker:1
 
 # nor does one that stalls
 mwm worker:2 | stall=9

@@ -115,7 +115,9 @@ class _Logs:
         from distrun.verdict.log_analysis import LogTail
 
         begin, raw = self._tasks[task].output_start or 0, b""
-        if begin < _TAIL_BYTES[1] and self._folder.size_of_log(task) - begin > _TAIL_BYTES[0]:
+        is_in_time = time.monotonic() < (self._deadline or float("inf"))
+        is_longer = self._folder.size_of_log(task) - begin > _TAIL_BYTES[0]
+        if begin < _TAIL_BYTES[1] and is_longer and is_in_time:
             with contextlib.suppress(OSError), open_regular_file(self._folder.log_of(task)) as file:
                 raw = file.read(begin + _TAIL_BYTES[0]) or b""
         return LogTail(raw, begin=begin)

@@ -79,6 +79,8 @@ _HANDLER_SET = re.compile(
     r"|\bhandlers? (?:\w+ ){0,2}(?:installed|registered|set|added)\b"
 )
 """What a program says of SIGTERM before it gets it."""
+_BEHIND_END = re.compile(r"threading\.py\".* _shutdown\b|\A.*\n {2}<no Python frame>")
+"""In the thread that got the signal. TensorFlow waits for other tasks in native code."""
 _CURRENT_THREAD = "Current thread 0x"
 _WAITS = re.compile(r'/(?:queue|threading|multiprocessing/\w+|concurrent/futures/\w+)\.py", line ')
 """Where Python waits for its own threads and processes."""
@@ -194,7 +196,7 @@ class LogAnalysis:
     def __init__(
         self, tail: LogTail, code: int | None = None, task: str = "", stop: int | None = None
     ) -> None:
-        self._task = task
+        self._tail, self._task = tail, task
         start = tail.begin
         text = _COLOUR.sub("", tail.raw[start:].decode("utf-8", "replace")).rstrip("\n")
         lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
@@ -208,6 +210,10 @@ class LogAnalysis:
         """Whether the first lines of the attempt are among these."""
         self._first = skipped + 1 if tail.is_whole else None
         self._may_follow_end = functools.cache(lambda index: _may_follow_end(self.lines[index]))
+
+    def until(self, stop: int) -> LogAnalysis:
+        """Return the analysis of the lines before this one, as if the task had failed then."""
+        return LogAnalysis(self._tail, 1, self._task, stop)
 
     def line_number(self, index: int) -> int:
         """Return the number of a line in the log, from 1; if unknown, from the end: -1 is last."""
@@ -509,10 +515,8 @@ class LogAnalysis:
     @property
     def waits_at_exit(self) -> bool:
         """Whether the program stood behind its end when distrun asked: its threads go on."""
-        shown = (self.lines[index] for index in self._interrupted)
-        return self.crash is not None and any(
-            "threading.py" in e and "_shutdown" in e for e in shown
-        )
+        shown = "\n".join(self.lines[index] for index in self._interrupted)
+        return self.crash is not None and _BEHIND_END.search(shown) is not None
 
     @property
     def forks_at(self) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.strategies import Role, Scope
-from distrun.verdict.log_analysis import ERROR, RESTORED, STEPS, LogAnalysis
+from distrun.verdict.log_analysis import ERROR, RESTORED, STEPS, LogAnalysis, LogTail
 from distrun.verdict.model import Evidence, Kind, Verdict
 from distrun.verdict.task_failures import CRASH_SIGNALS, OF_SIGNAL, child_in, exception_cause
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from distrun.lifecycle import JobState, TaskState
-    from distrun.verdict.log_analysis import LogTail
 
     Found = tuple[Cause, tuple[Evidence, ...]]
 
@@ -123,7 +122,7 @@ def success_verdict(
     scripts: Collection[str] = (),
     text: str = "",
     read_program: Callable[[str], str] = lambda _: "",
-    read_begin: Callable[[str], LogTail] | None = None,
+    read_begin: Callable[[str], LogTail] = lambda _: LogTail(b""),
 ) -> Verdict | None:
     """Return the warning about a job's success; None: there is none.
 
@@ -157,8 +156,9 @@ def success_verdict(
         *_uneven_starts(state, log_of),
     ]
     hidden = {each.task for each, _ in found if each.code in _OF_EXCEPTIONS}
-    reads = filter(None, (read_begin, read_log))
-    found += _went_on(done, reads, shell_texts, scripts, text, read_program, hidden)
+    logged = [(task, LogAnalysis(read_begin(task.name), 1, task.name)) for task in done]
+    logged += ((task, log_of(task)) for task in done)
+    found += _went_on(logged, shell_texts, scripts, text, read_program, hidden)
     found += _stopped_short(done, read_log, {cause.task for cause, _ in found}, shell)
     found += not_finite(done)
     merged: defaultdict[Cause, list[str]] = defaultdict(list)
@@ -239,8 +239,7 @@ def _hidden_exceptions(
 
 
 def _went_on(
-    done: list[TaskState],
-    reads: Iterable[Callable[[str], LogTail]],
+    logged: list[tuple[TaskState, LogAnalysis]],
     shell_texts: Mapping[str, str],
     scripts: Collection[str],
     text: str,
@@ -250,9 +249,7 @@ def _went_on(
     """Find commands of a shell script, and child processes, that failed while others went on."""
     shell = "\n".join(shell_texts.values())
     is_handled = _TRIES_AGAIN.search(shell) or (not shell and _LOOKS.search(text))
-    for task, read in itertools.product(done, reads):
-        tail = read(task.name)
-        log = LogAnalysis(tail, 1, task.name)  # as if it had failed of it
+    for task, log in logged:
         failed = [*_not_set_up(log, shell_texts)]
         if task.name not in hidden and not is_handled:
             ended = _ended(log, shell, scripts, read_program)
@@ -260,10 +257,9 @@ def _went_on(
                 path = name and _hider([*shell_texts.items()], name)
                 failed += [(at, path)] if path or not name else []
         for at, path in failed:
-            own = LogAnalysis(tail, 1, task.name, stop=at + 1)
             cause = Cause(Code.EXCEPTION_ASIDE, task=task.name, text=log.quote(at))
             if at in [each.message.index for each in log.tracebacks]:
-                cause = exception_cause(task, own)._replace(code=cause.code)
+                cause = exception_cause(task, log.until(at + 1))._replace(code=cause.code)
             if path:
                 cause = cause._replace(code=Code.COMMAND_FAILED, path=path)
             if path or cause.name:
