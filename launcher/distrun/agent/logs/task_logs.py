@@ -14,7 +14,7 @@ import contextlib
 import errno
 import os
 import time
-from typing import TYPE_CHECKING, BinaryIO, Callable, Dict, List, Optional, Set
+from typing import TYPE_CHECKING, BinaryIO, Callable, Dict, List, Optional
 
 from distrun.agent.linux import syscalls
 from distrun.agent.linux.regular import open_regular
@@ -68,8 +68,6 @@ class TaskLogs:
             streamer.dropped = self._dropped
         self._sizes: Dict[str, int] = {}
         """By path. No log has an open descriptor: a host may have thousands."""
-        self._removed: Set[str] = set()
-        """The logs that somebody has removed while their tasks wrote to them."""
         self._inotify: Optional[Inotify] = None
         self._watches: Dict[int, str] = {}
         """The logs that have not grown since they were watched, by the number of the watch."""
@@ -89,10 +87,7 @@ class TaskLogs:
         if self.streamer is not None:
             self.streamer.add(index_of(path))
             self.streamer.add(path)
-        with _open(path) as log:
-            if path in self._removed:  # it goes on where the one before had come to
-                self._removed.remove(path)
-                log.truncate(self._sizes.pop(path))
+        _open(path).close()
         if path in self._sizes:
             return
         with _open(index_of(path)) as index:
@@ -160,10 +155,10 @@ class TaskLogs:
         try:
             size = os.stat(path).st_size
         except OSError as error:
-            is_removed = error.errno == errno.ENOENT and self.streamer is not None
-            if is_removed and path not in self._removed:
-                self._removed.add(path)
+            if error.errno == errno.ENOENT and self.streamer is not None:
                 self._link.report(LogEnded(os.path.basename(path), -1))
+                with contextlib.suppress(OSError), _open(path) as log:
+                    log.truncate(self._sizes[path])  # the next attempt's output follows
             return False
         if size == self._sizes[path]:
             return False

@@ -37,9 +37,6 @@ class HostChannel(Channel[Report, Order]):
     longest_frame = 4 << 20
     """Bytes. The longest are the answers of a preflight among thousands of tasks."""
 
-    met = True
-    """Whether the other side has begun."""
-
     def __init__(self, reader: int, writer: int) -> None:
         super().__init__(reader, writer, Report)
         self.joins = True

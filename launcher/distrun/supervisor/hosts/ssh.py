@@ -82,7 +82,7 @@ class SshReach(Reach):
         cause = ssh_diagnosis.diagnose(
             self._host, self._settings, status, printed, connection.noise, seconds
         )
-        if was_up and (connection.channel.met or cause.code not in _REFUSALS):
+        if was_up and cause.code not in _REFUSALS:
             return _loss(connection, status or 0), False
         return cause, ssh_diagnosis.is_transient(status or 0, printed)
 
