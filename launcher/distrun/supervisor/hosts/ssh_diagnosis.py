@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from typing import Any
 
@@ -93,6 +95,8 @@ def diagnose(
     if status == SSH_FAILED:
         cause = _diagnose_ssh(name, settings, stderr)
         return cause._replace(**_exit_fields(status, last))
+    if os.strerror(errno.EAGAIN) in stderr:  # of a shell, or of the Python that becomes the agent
+        return Cause(Code.AGENT_NOT_STARTED, errno=errno.EAGAIN)
     code = _diagnose_login(status, stderr, stdout)
     if code is Code.INPUT_TAKEN_BY_LOGIN:
         lines = (line.strip() for line in stderr.splitlines())
