@@ -213,10 +213,14 @@ def test_a_dead_launcher_leaves_nothing(is_cut: bool, is_obstinate: bool, world:
     if is_obstinate:
         for each in job.attempts:
             each.stops_after = None
+    job.print("worker:0", "step 1 loss 0.9\nstep 2 loss 0.8\n")
     job.advance(30)
+    job.print("worker:0", "step 50 loss 0.3\nstep 90 loss 0.2\n")
+    job.advance(0.2)
     if is_cut:
         job.cut("h1")
     job.kill_supervisor()
+    assert job.status()["tasks"][0]["progress"]["STEP"] == 90, "its log is here"
     job.advance(2)
     assert job.running == ({"worker:0": "h1"} if is_cut else {})
     job.advance(60)

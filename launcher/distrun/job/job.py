@@ -52,6 +52,8 @@ _SAMPLES = 60
 """From which the time left is estimated: of two minutes, or more of a long job."""
 _MOST_ADVISED, _LOG_BYTES = 64, 1 << 18
 """Tasks, and bytes of the log of each, in which is searched for what makes the job slow."""
+_END_BYTES = 4096
+"""Of a log, in which is searched for the last progress."""
 _FEWEST_STEPS, _BEHIND = 5, 0.05
 """By how many steps, and by which share of them, a task is behind the others."""
 
@@ -344,8 +346,7 @@ class Job:
     @property
     def progress(self) -> Mapping[str, str]:
         """The progress that the first of its tasks which reports any has reported last."""
-        found = (values for values, _ in self._reports.values())
-        return next(filter(None, found), {})
+        return next((values for values, _ in self._reports.values() if values), {})
 
     @cached_property
     def _answer(self) -> tuple[Mapping[str, Progress], DistrunError | None]:
@@ -360,34 +361,43 @@ class Job:
         """Why its supervisor does not say how far the tasks are; None: it does, or has ended."""
         return None if self._answer[1] is None else str(self._answer[1])
 
-    @property
-    def _present(self) -> Mapping[str, Progress]:
-        return self._answer[0]
-
     @cached_property
     def _reports(self) -> dict[str, tuple[Mapping[str, str], float | None]]:
         """What each task has reported last, and when it did; None: an earlier attempt."""
-        now = self._present
+        now = self._answer[0]
         return {
             name: (now[name].values, now[name].at) if name in now else self._sampled_report(task)
             for name, task in self.state.tasks.items()
         }
 
     def _sampled_report(self, task: TaskState) -> tuple[Mapping[str, str], float | None]:
-        """What a task had reported when it was sampled last, if its supervisor cannot be asked."""
-        has_no_end = self.is_running or self.is_lost
+        """What a task had reported when it was sampled last, if its supervisor cannot be asked.
+
+        Or what the end of its log shows, if that is further.
+        """
+        has_no_end = self.is_running or self.is_lost or task.exited_at is None
         samples = history.last(self.folder, task.name, _SAMPLES) if has_no_end else []
         found: Sample | None = None
         for sample in samples:
             is_of_attempt = sample.attempt == task.attempt and sample.progress
             if is_of_attempt and (found is None or sample.progress != found.progress):
                 found = sample  # later ones that are equal are no sign of life
+        printed = self._printed(task) if has_no_end else {}
+        sampled = {} if found is None else found.progress
+        is_of_form = sampled.keys() <= printed.keys()  # else the task tells more than it prints
+        if is_of_form and _place(history.numbers(printed)) > _place(sampled):
+            return printed, self.folder.last_output(task.name)
         if found is None:
             return task.reported, None
-        at = found.at
-        if found is samples[-1]:
-            at = max(at, self.folder.last_output(task.name) or at)
-        return {key: f"{value:.12g}" for key, value in found.progress.items()}, at
+        return {key: f"{value:.12g}" for key, value in found.progress.items()}, found.at
+
+    def _printed(self, task: TaskState) -> Mapping[str, str]:
+        """What a task has printed of its progress at the end of its log."""
+        from distrun.job.printed_progress import PrintedProgress
+
+        printed = PrintedProgress()
+        printed.read(self._log_of(task, _END_BYTES).decode(errors="replace"))
+        return printed.values
 
     @property
     def progress_at(self) -> float | None:
@@ -424,7 +434,7 @@ class Job:
     def _behind(self) -> tuple[str, float, float] | None:
         """The task that is behind, its step, and the others'. A lost link hides its tasks."""
         found: dict[str, list[tuple[float, str]]] = {}
-        for name, report in self._present.items():  # others are of different times
+        for name, report in self._answer[0].items():  # others are of different times
             task, values = self.state.tasks[name], report.values
             host = self.state.hosts.get(task.host)
             if task.phase is not TaskPhase.RUNNING or (host and host.link_lost):
@@ -475,11 +485,11 @@ class Job:
                 saving[span.task] = saving.get(span.task, 0.0) + span.end - span.start
         return {task: seconds / max(1.0, now - began) for task, seconds in saving.items()}
 
-    def _log_of(self, task: TaskState) -> bytes:
+    def _log_of(self, task: TaskState, size: int = _LOG_BYTES) -> bytes:
         from distrun.logs import TaskLog
 
         with contextlib.suppress(OSError):
-            return TaskLog.of(self.folder, task.name).read_kept(task.log_start, _LOG_BYTES)[1]
+            return TaskLog.of(self.folder, task.name).read_kept(task.log_start, size)[1]
         return b""
 
     @property
@@ -609,6 +619,10 @@ class Job:
             *("left_out", "left_out_code", "fault", "fault_code"),
         )
         return {"state": self.host_state(host), **{name: fields.get(name) for name in names}}
+
+
+def _place(progress: Mapping[str, float]) -> tuple[float, float]:
+    return progress.get("EPOCH", 0.0), progress.get("STEP", 0.0)
 
 
 def read_jobs(folders: Sequence[JobFolder]) -> list[Job]:

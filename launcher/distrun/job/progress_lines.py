@@ -186,13 +186,9 @@ class _Table:
     """The last table that was begun: a header that begins with an epoch or a step, and rows."""
 
     def __init__(self) -> None:
-        self._keys: list[str] = []
+        self.keys: list[str] = []
         """By column, the key of a report; empty where it is no metric."""
         self._between = _WORDS
-
-    @property
-    def has_columns(self) -> bool:
-        return bool(self._keys)
 
     def read(self, line: str) -> dict[str, str] | None:
         """Return the values in a row; None if it is none, or a header."""
@@ -203,14 +199,14 @@ class _Table:
         if keys and keys[0] in _COUNTED and not any(map(_ANY_NUMBER.fullmatch, names)):
             metrics = [key if _METRIC.fullmatch(f"{key}=0") else "" for key in keys]
             if any(metrics):
-                self._keys = [_COUNTED.get(key, metrics[at]) for at, key in enumerate(keys)]
+                self.keys = [_COUNTED.get(key, metrics[at]) for at, key in enumerate(keys)]
                 self._between = _CELLS if _RULED.search(text) else _WORDS
                 return None
         cells = self._between.split(text)
-        row = dict(zip(self._keys, cells, strict=False))
+        row = dict(zip(self.keys, cells, strict=False))
         row.pop("", None)
         has_counts = all(_COUNT.fullmatch(row.get(key, "0")) for key in ("EPOCH", "STEP"))
-        is_row = bool(row) and len(cells) == len(self._keys) and has_counts
+        is_row = bool(row) and len(cells) == len(self.keys) and has_counts
         return row if is_row and all(map(_ANY_NUMBER.fullmatch, row.values())) else None
 
 
@@ -225,7 +221,7 @@ class ProgressLines:
     def read(self, line: str) -> list[dict[str, str]]:
         """Read a line; return the values of those that are progress now: none, it, or two."""
         has_hint = _HINT.search(line) is not None
-        values = self._table.read(line) if has_hint or self._table.has_columns else None
+        values = self._table.read(line) if has_hint or self._table.keys else None
         values = read_values(line) if values is None and has_hint else values
         if values is None:
             return []

@@ -145,7 +145,8 @@ def _has_used(task: TaskView) -> bool:
 
 def _duration(task: TaskView) -> str:
     state = task.state
-    end = state.exited_at or (None if task.phase == LOST else time.time())
+    is_over = task.phase == LOST or state.has_ended
+    end = state.exited_at or (None if is_over else time.time())
     seconds = state.exit.lived
     if seconds is None and state.started_at is not None and end is not None:
         seconds = end - state.started_at

@@ -181,7 +181,11 @@ def on_plan_failed(state: JobState, event: events.PlanFailed) -> Transition:
         return state.with_incident(incident), [SetTimer(restarts.START, None)]
     if was_queued:
         return state.with_incident(incident), restarts.start_timer(state)
-    failing = [host for host in state.hosts.values() if host.fails_tasks]
+    failing = [
+        each
+        for each in state.hosts.values()
+        if each.left_out is not None and each.left_out.code is Code.HOST_FAILS_TASKS
+    ]
     if failing and event.cause.code is Code.NO_ROOM:  # what was to run the tasks cannot be used
         for host in failing:
             state = state.with_host(replace(host, left_out=None))

@@ -200,11 +200,6 @@ class TaskState(TaskRecord, kw_only=True):
         return self.phase.is_final or self.phase in (TaskPhase.RESTARTING, TaskPhase.WAITING)
 
     @property
-    def is_of_this_run(self) -> bool:
-        """Whether its attempt is one since the job was launched or resumed."""
-        return self.attempt >= self.first_attempt
-
-    @property
     def has_failed_exit(self) -> bool:
         return self.signal is not None or bool(self.code) or self.reason is not None
 
@@ -305,11 +300,6 @@ class HostState(HostAgent, kw_only=True):
         if not task.was_killed:
             return task.exit_status is None
         return self.explains_exit((task.exited_at or 0.0) + self.behind)
-
-    @property
-    def fails_tasks(self) -> bool:
-        """Whether it is left out because tasks have failed there again and again."""
-        return self.left_out is not None and self.left_out.code is Code.HOST_FAILS_TASKS
 
     @property
     def is_usable(self) -> bool:

@@ -71,7 +71,7 @@ def _host_of(address: str, spec: Spec) -> HostSpec:
     for host in spec.hosts:
         if machine in (host.machine.lower(), (host.address or "").lower()):
             return host
-    return spec.default_host
+    return spec.local_host or next(host for host in spec.hosts if not host.spare)
 
 
 def _seats(hosts: Sequence[HostSpec], placement: Placement, count: int) -> Iterator[HostSpec]:

@@ -697,11 +697,6 @@ class Spec(Frozen, kw_only=True):
         return tuple(dict.fromkeys(scripts))
 
     @property
-    def default_host(self) -> HostSpec:
-        """The host of tasks whose address names no host: this machine, if it is one of them."""
-        return self.local_host or next(host for host in self.hosts if not host.spare)
-
-    @property
     def local_host(self) -> HostSpec | None:
         return next((host for host in self.hosts if host.is_local and not host.spare), None)
 

@@ -206,7 +206,8 @@ class FailureTracker:
 
     def _failure(self, state: JobState, trigger: events.Event, names: Iterable[str]) -> Failure:
         # What tasks did before the job was resumed is no cause of what happens since.
-        own = [name for name in names if state.tasks[name].is_of_this_run]
+        tasks = [state.tasks[name] for name in names]
+        own = [task.name for task in tasks if task.attempt >= task.first_attempt]
         return Failure(
             trigger=trigger,
             tasks=state.tasks,

@@ -800,8 +800,11 @@ TEXTS: dict[Code, Words] = {
     Code.SLURM_TIME_LIMIT: "Slurm ended it at the time limit of job {name}",
     Code.SLURM_OUT_OF_MEMORY: """Slurm ended it: it needed more memory than job {name} has there
         (OUT_OF_MEMORY)""",
-    Code.SLURM_PREEMPTED: "Slurm preempted job {name}: another job needed the node",
-    Code.SLURM_NODE_FAILED: "Slurm marked the node as failed",
+    Code.SLURM_PREEMPTED: """Slurm preempted job {name} for another one, or somebody requeued it
+        (scontrol requeue)""",
+    Code.SLURM_NODE_FAILED: lambda c: (
+        f"Slurm marked {c.text.partition('Node failure on ')[2] or 'a node of the job'} as failed"
+    ),
     Code.SLURM_CANCELLED: "it was cancelled in Slurm (scancel): job {name} or one of its steps",
     Code.SLURM_ALLOCATION_ENDS: "Slurm's signal before the end of its allocation",
     Code.SLURM_JOB_ENDED: """Slurm's job {name} has ended ({text}) before its record has an end;

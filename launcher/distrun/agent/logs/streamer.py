@@ -60,17 +60,14 @@ class LogStreamer:
             for name in self._sent:
                 self._sent[name] = order.have.get(name, 0)
             self._grown = list(self._sent)
-        else:
-            self._in_flight -= order.size
-            self._measure(order.size)
-
-    def _measure(self, received: int) -> None:
-        """Have as many bytes in flight as arrive within `_DELAY`, by the last part that did."""
+            return
+        received = order.size
+        self._in_flight -= received
         while self._parts and received > 0:
             sent_at, size, with_it = self._parts.popleft()
             received -= size
-            fitting = int(with_it * min(_DELAY / max(time.monotonic() - sent_at, 0.001), _GROWTH))
-            self._usable = max(_SMALLEST_WINDOW, fitting)
+            seconds = max(time.monotonic() - sent_at, 0.001)
+            self._usable = max(_SMALLEST_WINDOW, int(with_it * min(_DELAY / seconds, _GROWTH)))
 
     def add(self, path: str) -> None:
         name = os.path.basename(path)

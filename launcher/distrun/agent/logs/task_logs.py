@@ -233,11 +233,7 @@ class TaskLogs:
 
 def _open(path: str) -> BinaryIO:
     """A file to append to, which is created if it does not exist."""
-    return open(path, "ab", 0, opener=_open_unlinked)
-
-
-def _open_unlinked(path: str, flags: int) -> int:
-    return open_regular(path, flags | os.O_NOFOLLOW)
+    return open(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW), "ab", 0)
 
 
 def _cut_torn_record(index: BinaryIO) -> None:
