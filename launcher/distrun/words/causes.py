@@ -1212,7 +1212,8 @@ ADVICE: dict[Code, Words] = {
     Code.JUMP_HOST_FAILED: "{advice_within}",
     Code.SSH_FAILED: "try `{command} true`",
     Code.LOGIN_TIMED_OUT: """does `{command} echo fine` print fine at once? If not, it may be out of
-        reach, or a shell profile there waits for something or takes the output{end_shared}""",
+        reach, a network on the way may drop large packets (MTU), or a shell profile there waits for
+        something or takes the output{end_shared}""",
     Code.PYTHON_MISSING: "install Python 3.8 or newer there",
     Code.PYTHON_TOO_OLD: "make a Python 3.8 or newer the first python3 in its PATH",
     Code.PYTHON_NOT_EXECUTABLE: "try `{command} python3 --version`",
