@@ -34,14 +34,11 @@ def manifest(image: str) -> str:
     The template of both is one, by an alias of YAML.
     """
     container: dict[str, Any] = {
-        "name": "tensorflow",
-        "image": image,
-        "imagePullPolicy": "Never",
-        "command": ["python3", "-c", _PROGRAM],
-        "args": ["--steps=$(STEPS)", "$$(HOME)"],
+        "name": "tensorflow", "image": image, "imagePullPolicy": "Never",
+        "command": ["python3", "-c", _PROGRAM], "args": ["--steps=$(STEPS)", "$$(HOME)"],
         "env": [{"name": "STEPS", "value": "3"}, {"name": "DATA", "value": "/data"}],
         "ports": [{"containerPort": 2222}],
-    }
+    }  # fmt: skip
     role = {"restartPolicy": "OnFailure", "template": {"spec": {"containers": [container]}}}
     return yaml.safe_dump(
         {

@@ -485,21 +485,20 @@ def test_a_completed_pod(succeeded: int, others: Json, monkeypatch: pytest.Monke
     assert created == [{"metadata": {"name": "j-2"}, "spec": counts}]
 
 
-def test_that_pods_are_queued_again_and_then_admitted_is_told_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_why_no_pods_come_again_is_told_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the first start, there is one time for all of it."""
     job: Json = {"metadata": {"name": "j"}, "spec": {"parallelism": 2}}
     kept, told = _keeper(job, monkeypatch, adopts=True), mock.Mock()
     monkeypatch.setattr(keeper, "_reply", lambda *words: told(words[0].host, words[2].code))
     monkeypatch.setattr(kubectl, "run", lambda _: json.dumps(job))
-    for pods_before in ({}, {"h1": "p", "h2": "q"}):
-        kept._of_host = pods_before
-        for job["spec"]["suspend"] in (True, True, False):
+    left = {"p": pod(conditions=[{"type": "PodScheduled", "status": "False"}])}
+    for kept._of_host in ({}, {"h1": "p", "h2": "q"}):
+        for suspend, kept._pods in ((True, {}), (True, {}), (False, left), (False, left), (0, {})):
+            job["spec"]["suspend"] = suspend
             kept._requests = [keeper._Request(each, "", "", -1) for each in ("h1", "h2")]
             kept._create_missing("", ["h1", "h2"])
-    expected = [(h, code) for code in (Code.POD_QUEUED, Code.POD_PENDING) for h in ("h1", "h2")]
-    assert [each.args for each in told.mock_calls] == expected
+    codes = (Code.POD_QUEUED, Code.POD_UNSCHEDULABLE, Code.POD_PENDING)
+    assert [each.args for each in told.mock_calls] == [(h, c) for c in codes for h in ("h1", "h2")]
 
 
 def test_a_failed_creation_is_not_tried_for_each_host(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,8 +97,8 @@ class Keeper:
         """Why Kubernetes creates no pods, if it said so."""
         self._failed_at = 0.0
         """When it last created no Jobs."""
-        self._queued: set[str] = set()
-        """The shapes whose pods Kueue has taken away, and has not admitted again."""
+        self._told: dict[str, Code] = {}
+        """Why there are no pods in place of lost ones, as hosts were told, by the shape."""
 
     def run(self) -> None:
         """Serve until the supervisor has gone, or SIGTERM; then delete the Jobs."""
@@ -198,7 +198,7 @@ class Keeper:
             if name not in taken and is_usable and pods.shape_of(pod) == request.shape:
                 self._of_host[request.host] = name
                 self._used.add(name)
-                self._queued.discard(request.shape)
+                self._told.pop(request.shape, None)
                 self._run(request, pod)
                 return True
         return False
@@ -244,11 +244,8 @@ class Keeper:
             if job and not any(each["type"] in ("Complete", "Failed") for each in ended):
                 missing -= job["spec"]["parallelism"] - status.get("succeeded", 0)
                 is_queued |= bool(job["spec"].get("suspend"))
-        if is_queued != (shape in self._queued) and self._of_host.keys() & {*hosts}:
-            self._queued ^= {shape}
-            queued = Cause(Code.POD_QUEUED, name=self._name)
-            admitted = Cause(Code.POD_PENDING, name=self._name, text="Kueue has admitted it")
-            self._fail(queued if is_queued else admitted, hosts)
+        if self._of_host.keys() & {*hosts}:
+            self._tell(shape, hosts, is_queued=is_queued)
         others = [name for host, name in self._of_host.items() if host not in hosts]
         alive = (each for each in map(self._pods.get, others) if each and pods.is_running(each))
         missing += sum(pods.shape_of(each) == shape for each in alive)
@@ -261,6 +258,15 @@ class Keeper:
             job = _again(self._manifests[shape], f"{self._name}-{number}", missing)
             kubectl.run([*self._kubectl, "create", "-f", "-"], json.dumps(job))
             self._jobs[pods.name_of(job)] = shape
+
+    def _tell(self, shape: str, hosts: list[str], *, is_queued: bool) -> None:
+        """Tell hosts why Kueue or the scheduler keeps pods from coming, once it changes."""
+        kept = [each for each, _ in self._obstacles() if each.code is Code.POD_UNSCHEDULABLE]
+        kept += [Cause(Code.POD_PENDING, name=self._name)]
+        cause = Cause(Code.POD_QUEUED, name=self._name) if is_queued else kept[0]
+        if self._told.get(shape, Code.POD_PENDING) is not cause.code:
+            self._told[shape] = cause.code
+            self._fail(cause, hosts)
 
     def _start_watch(self) -> None:
         if self._watch is not None:

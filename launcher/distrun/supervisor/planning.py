@@ -29,7 +29,7 @@ _HARMLESS_FAULTS = (
     *(Code.POD_DELETED, Code.POD_PREEMPTED, Code.POD_ENDED, Code.POD_OUT_OF_MEMORY),
 )
 """Faults after which a host may be used again, by a new agent."""
-_OF_QUEUE = (Code.POD_QUEUED, Code.POD_PENDING)
+_TOLD = (Code.POD_QUEUED, Code.POD_UNSCHEDULABLE, Code.POD_PENDING)
 """Why there is no pod, which is told at once when it changes."""
 _WAIT_SHARE = 1 / 3
 """The part of what is left of `timeouts.start` in which a round waits only for hosts that it may
@@ -148,7 +148,7 @@ class Planning:
             return
         is_first = host not in self._returns
         handle, wait = self._returns.get(host, (None, _FIRST_RETURN / 2))
-        is_taken = cause.code in _OF_QUEUE or lifecycle.is_host_preempted(fault or cause)
+        is_taken = cause.code in _TOLD or lifecycle.is_host_preempted(fault or cause)
         wait = wait if is_taken else min(wait * 2, _LAST_RETURN)
         handle = handle or self._loop.call_at(None, partial(self._reconnect, host))
         is_silent = cause.code is Code.HOST_SILENT_TOO_LONG

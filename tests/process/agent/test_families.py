@@ -3,19 +3,24 @@
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import psutil
 
 from distrun.agent import protocol
-from harness.agents import SLEEP, TIMEOUT, Host, MakeHost, children_of, pids_of, script
+from harness.agents import SLEEP, TIMEOUT, Host, MakeHost, children_of, pids_of, script, with_stub
 from harness.processes import alive, with_argument
 from harness.waiting import wait_until
 
 
-def test_an_exit_is_reported_at_once_and_the_end_when_all_are_gone(patient_host: Host) -> None:
-    """What a task leaves is ended although it ignores SIGTERM."""
-    host = patient_host
+def test_an_exit_is_reported_at_once_and_the_end_when_all_are_gone(make_host: MakeHost) -> None:
+    """What a task leaves is ended although it ignores SIGTERM. It has an hour for that."""
+    stub = (
+        "import sys; sys.path.insert(0, sys.argv.pop(1)); from {module} import main; "
+        "from distrun.agent.tasks import task; task.KILL_GRACE = 3600.0; main()"
+    )
+    host = make_host(changed=partial(with_stub, stub))
     child = 'trap "" TERM; echo it ready $$; touch up; while :; do sleep 0.1; done'
     leader = f"sh -c '{child}' & until [ -e up ]; do sleep 0.02; done"
     host.run("worker:0", "sh", "-c", leader)
