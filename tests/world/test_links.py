@@ -76,8 +76,9 @@ def test_a_host_that_refuses_new_logins_is_lost_with_the_remedy_for_that(world: 
     job = world(2, restart=NONE, timeouts={"link": "10s"})
     job.hosts["h2"].refusal = "root@h2: Permission denied (publickey).\n"
     job.drop_links("h2")
+    job.advance(3)
+    assert "h2: the link has been lost for 3.0 s (the login is refused" in job.said()
     assert job.end() == 69
-    assert "the login is refused" in job.said()
     assert "ssh-add unlocks it" in job.said()
 
 

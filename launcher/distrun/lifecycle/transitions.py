@@ -226,6 +226,9 @@ def _on_host_lost(state: JobState, event: events.HostLost) -> restarts.Transitio
 def _on_link_lost(state: JobState, event: events.LinkLost) -> restarts.Transition:
     is_overdue = event.cause.code is Code.HEARTBEAT_MISSING
     silence = _MISSED * heartbeat_interval(state.timeouts.link) if is_overdue else 0.0
+    host = state.hosts.get(event.host)
+    if host is not None and host.link_lost is not None:  # and now it is known why
+        return state.with_host(replace(host, link_lost=event.cause)), []
     changes = {"link_lost": event.cause, "link_lost_at": event.at}
     return _change_host(state, event.host, **changes, silent_since=event.at - silence), []
 

@@ -82,7 +82,8 @@ def ask(job: str) -> Cause | None:
     """
     due = time.monotonic() + _WORDS_SECONDS
     found = of_job(job)
-    if found is None and _was_preempted(job):
+    shown = "" if found else _answer("scontrol", "-o", "show", "job", job)
+    if re.search(r" PreemptTime=\d", shown):  # it needs the nodes of the job
         return Cause(Code.SLURM_PREEMPTED, name=job)
     if found is None:
         time.sleep(max(0.0, due - time.monotonic()))
@@ -104,11 +105,6 @@ def of_job(job: str) -> Cause | None:
         time.sleep(_PAUSE_SECONDS)
     code = CODES.get(state)
     return None if code is None else Cause(code, name=job)
-
-
-def _was_preempted(job: str) -> bool:
-    """Whether Slurm needs the nodes of a job."""
-    return re.search(r" PreemptTime=\d", _answer("scontrol", "-o", "show", "job", job)) is not None
 
 
 def _state(job: str) -> str:

@@ -28,13 +28,9 @@ def other_users() -> List[str]:
     for pid in processes.every_pid():
         with contextlib.suppress(OSError):  # it has ended
             users.add(os.stat("/proc/{}".format(pid)).st_uid)
-    people = sorted(uid for uid in users if _is_person(uid) and uid != os.geteuid())
+    # Not those of the system and of services: see UIDS-GIDS.md of systemd.
+    people = sorted(uid for uid in users - {os.geteuid()} if 1000 <= uid < 61184 or uid > 65535)
     return [names.get(uid, str(uid)) for uid in people[:_MOST]]
-
-
-def _is_person(uid: int) -> bool:
-    """Whether it is not the number of a system user or a service: see UIDS-GIDS.md of systemd."""
-    return uid >= 1000 and not 61184 <= uid <= 65535
 
 
 def addresses() -> List[str]:

@@ -128,6 +128,8 @@ class Host(LinkUser):
         """The number of the last heartbeat from an agent that has not reattached yet."""
         self._attempts = 0
         self._copy_key = ""
+        self._is_refused = False
+        """Whether a login has been refused since the link was lost."""
         self._loss: Cause | None = None
         """Why the link was lost, or why the last attempt to reconnect failed."""
         self._violation: Cause | None = None
@@ -327,6 +329,9 @@ class Host(LinkUser):
             self.link.ask(question, cause, self._mark_unreachable)
 
     def _retry(self, cause: Cause) -> None:
+        if cause.commands and not self._is_refused:  # somebody must do something about it
+            self._is_refused = True
+            self._observer.on_event(LinkLost(at=time.time(), host=self.name, cause=cause))
         self._loss = cause
         self.link.retry()
 
@@ -503,7 +508,7 @@ class Host(LinkUser):
         if self.link.connection is not None:
             self.link.connection.discard_stderr()
         self._record_heartbeat()
-        self._loss = None
+        self._is_refused, self._loss = False, None
         self.deadlines.resume()
 
     def _on_reattached(self, connection: Connection, message: protocol.Reattached) -> None:
