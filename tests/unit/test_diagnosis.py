@@ -23,7 +23,6 @@ NEGOTIATED = """\
 Unable to negotiate with 10.0.0.7 port 22: no matching host key type found. Their offer: ssh-rsa"""
 NAMELESS = "Connection closed by UNKNOWN port 65535"
 UNAUTHORIZED = "Unauthorized shell access is prohibited"
-BUSY = 'File "<string>", line 1\nBlockingIOError: [Errno 11] Resource temporarily unavailable'
 HOMELESS = "Could not chdir to home directory /home/u: Permission denied"
 JUMPED = "kex_exchange_identification: Connection closed by remote host"
 
@@ -80,7 +79,7 @@ CASES: list[tuple[str, int | None, str, str]] = [
     ("fish: Unknown command: python3", 127, NO_PYTHON, ""),
     (f"{HOMELESS}\nFatal Python error: init_fs_encoding", 1, "the login exited 1 before", ""),
     ("OSError: [Errno 28] No space left on device", 1, "a disk there is full", ""),
-    (BUSY, 1, "its agent cannot be started: a limit on processes is reached", "raise the limit"),
+    ('File "<string>", line 1\nResource temporarily unavailable', 1, "its agent cannot", "raise"),
     (f"sh: 1: nc: not found\n{JUMPED}\n{NAMELESS}", 255, "the proxy on the way to it, or", ""),
     (NEGOTIATED, 255, "it and the ssh of this machine have no algorithm in common", ""),
 ]
