@@ -62,9 +62,8 @@ CUT = {"has no events": b"", "is missing": None, "is damaged": b'{"event":"JobCr
 TOLD = {
     **dict.fromkeys(("ps -a", "status", "status --timing", "logs", "events"), 0),
     **dict.fromkeys(("report -o page.html", "bundle -o job.tar.gz", "kill JOB"), 0),
-    **dict.fromkeys(("wait", "resume", "profile", "logs -f"), 69),
-    "fetch JOB": 2,
-}
+    **dict.fromkeys(("wait", "resume", "profile", "logs -f"), 69), "fetch JOB": 2,
+}  # fmt: skip
 
 
 COUNTS = ("task_count", "running_task_count", "restarts", "restarts_left", "resumed", "cpu_seconds")

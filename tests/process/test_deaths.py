@@ -43,10 +43,9 @@ def family_of(pid: int) -> set[psutil.Process]:
     [
         (["supervisor"], 70, "was killed by SIGKILL; its tasks have been ended"),
         (["guard"], 69, "the guard of its agent, the process that started the agent, was killed"),
-        (["supervisor", "agent"], 70, ""),
-        (["launch"], -9, ""),
+        (["supervisor", "agent"], 70, ""), (["launch"], -9, ""),
     ],
-)
+)  # fmt: skip
 def test_deaths_leave_nothing(distrun: Distrun, victims: list[str], code: int, cause: str) -> None:
     launch = distrun.launched(HIDERS)
     # Each task's own processes are there too, not only its shell.

@@ -516,9 +516,6 @@ def test_a_script_that_goes_on(script: str, text: str, line: int, after: str, hi
     assert f"hidden at sh -c:{hider}" in said if hider else not said
 
 
-NO_DATA = 'if not data:\n    sys.exit(f"no data for seed {seed}")'
-
-
 @pytest.mark.parametrize(
     ("log", "hider"),
     [
@@ -532,15 +529,16 @@ NO_DATA = 'if not data:\n    sys.exit(f"no data for seed {seed}")'
     ],
 )  # fmt: skip
 def test_a_program_that_did_not_run_is_told(log: str, hider: str) -> None:
+    exits = 'if not data:\n    sys.exit(f"no data for seed {seed}")'
     script = "nvidia-smi\npyhton t.py --bad\necho ended"
-    setup = "module load python/3.11\nPYTHON=python3\necho 'with python' > log"
-    others = f"{setup}\n{script.replace('pyhton', '$PYTHON')}"
+    setup = "module load python/3.11\nPYTHON=python3\necho 'with python' > log\n"
+    others = setup + script.replace("pyhton", "$PYTHON")
     for text, at in ((script, 2), (others, 5)):
         lines, of_one = (
             f"{log.format(at, at + 1, at - 1)}ended\n",
             ("mwm worker", "worker:0 gone 0"),
         )
-        verdict = judged(*of_one, script=text, text=NO_DATA, worker0=lines)
+        verdict = judged(*of_one, script=text, text=exits, worker0=lines)
         said = "" if verdict is None else cause_text(verdict.cause)
         hides = f"failed: {lines.splitlines()['usage' in log]}; its exit code is hidden at "
         assert hides + hider.format(at, at + 1) in said if hider else not said
