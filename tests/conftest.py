@@ -33,8 +33,6 @@ from harness.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-LEFT_BEHIND_AFTER = 30.0
-"""Seconds after which what still runs has been left: what tests start would run for longer."""
 TAIL = 4000
 
 register_profiles()
@@ -128,7 +126,7 @@ def _nothing_left(request: pytest.FixtureRequest, kept_processes: set[int]) -> I
         return _living(descendants(me) - before, kept_processes)
 
     try:
-        wait_until(lambda: not left(), LEFT_BEHIND_AFTER)
+        wait_until(lambda: not left(), 30.0)  # what tests start would run for longer
     except AssertionError:
         remaining = left()
         names = [_describe(process) for process in remaining]

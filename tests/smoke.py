@@ -27,7 +27,6 @@ program:
   args: [--dataset, synthetic, --batch-size, 16]
 """
 WORKERS = ("worker:0", "worker:1")
-TRAINED_WITHIN = 300.0
 
 
 class Smoke:
@@ -101,7 +100,7 @@ def train_and_follow(smoke: Smoke) -> None:
             what="the job is among those of `distrun ps`",
         )
         with smoke.started(outputs[1], "logs", "-f", "first") as logs:
-            wait_until(lambda: launch.poll() is not None, TRAINED_WITHIN, "the job has ended")
+            wait_until(lambda: launch.poll() is not None, 300.0, "the job has ended")
             wait_until(lambda: logs.poll() is not None, what="`logs -f` ends with the job")
     for process, output in zip((launch, logs), outputs, strict=True):
         text = output.read_text(errors="replace")

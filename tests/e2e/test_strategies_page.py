@@ -16,14 +16,13 @@ BLOCK = re.compile(
     rf"<!-- run by: tests/e2e/{Path(__file__).name} -->\n```python\n(.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-PRINTED = re.compile(r"^print\(.*\)  # ([^:\n]+)", re.MULTILINE)
 
 
 def test_the_code_prints_what_its_comments_say(run_python: RunPython, tmp_path: Path) -> None:
     blocks = BLOCK.findall(PAGE.read_text())
     assert len(blocks) == PAGE.read_text().count("```python\n")
     code = "\n".join(blocks)
-    expected = PRINTED.findall(code)
+    expected = re.compile(r"^print\(.*\)  # ([^:\n]+)", re.MULTILINE).findall(code)
     assert len(expected) == code.count("print(") > 8
     assert {"3.5", "1.75"} <= set(expected)
     script = tmp_path / "page.py"  # a file: tf.function reads the source of a loop

@@ -87,8 +87,6 @@ own, and only `doctor` has hosts measure."""
 KINDS = (*REPORTS, "Damage", "JobEvent", "StopJob", "StartTask", "x")
 WAYS_PER_RUN = 8
 """How many mutations of a message are tried in a run."""
-REFUSALS = ("PortsRefused", "FilesRefused", "TaskNotStarted")
-"""They end the round or the task, so only a host that is to mutate them sends them."""
 
 
 E = TypeVar("E", bound=events.Event)
@@ -685,7 +683,7 @@ def run_mutated(folder: Path, kind: str, chooser: random.Random) -> World:
         folder,
         tamper,
         evil_role=chooser.choice((Role.EVALUATOR, Role.WORKER)),
-        refusal=kind if kind in REFUSALS else "",
+        refusal=kind if kind in ("PortsRefused", "FilesRefused", "TaskNotStarted") else "",
         sends_files=module == file_messages.__name__,
         has_preflight=module == probe_messages.__name__,
         has_copies=chooser.random() < 0.5,

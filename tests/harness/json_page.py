@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "json.md"
-_ROW = re.compile(r"^\| (`.*?`) \| (.*?) \|(.*)\|$")
 _SIMPLE: dict[str, tuple[type, ...]] = {
     "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,),
     "list": (list,), "object": (dict,), "any object": (dict,), "null": (type(None),),
@@ -19,7 +18,7 @@ def tables(page: str) -> dict[str, dict[str, str]]:
     for line in page.splitlines():
         if line.startswith("## "):
             section = line.removeprefix("## ").lower()
-        row = _ROW.match(line)
+        row = re.compile(r"^\| (`.*?`) \| (.*?) \|(.*)\|$").match(line)
         if row is not None and not re.match(r"\| `[A-Z]", line):
             for path in re.findall(r"`([^`]+)`", row[1]):
                 found.setdefault(section, {})[path] = row[2]

@@ -51,9 +51,6 @@ from harness.values import not_none
 
 NOW = 1.7e9
 """Unix time at the beginning."""
-_FIRST_PID = 5_000_000
-"""No real process has such an id (pid_max)."""
-_LEAST_WAIT = 1e-6
 _MOST_TURNS = 5_000
 """Of all programs at one moment: more are a loop without an end."""
 _REAL_PID = os.getpid()
@@ -213,7 +210,7 @@ class Program(Process):
         if self._killed is not None:
             raise Exited(self._killed)
         now = self.machine.world.now
-        seconds = seconds if seconds is None or seconds <= 0 else max(seconds, _LEAST_WAIT)
+        seconds = seconds if seconds is None or seconds <= 0 else max(seconds, 1e-6)
         self._ready, self.due = ready, None if seconds is None else now + seconds
         self._back.release()
         self._go.acquire()
@@ -531,7 +528,7 @@ class Machines:
     def __init__(self, folder: Path) -> None:
         self.now = 1000.0
         self.folder = folder
-        self.pids = itertools.count(_FIRST_PID)
+        self.pids = itertools.count(5_000_000)  # no real process has such an id (pid_max)
         self.processes: dict[int, Process] = {}
         self.connections: list[Connection] = []
         self.current: Program | None = None

@@ -47,8 +47,6 @@ KEEP_MEMORY = ":".join(
 )
 """Has C's malloc keep what is freed, as distrun does for tasks: page faults took 40% of the CPU of
 training."""
-ANSWER_WITHIN = 150.0
-"""Seconds for the server to import TensorFlow on a machine that others use too."""
 INTERPRETER = """\
 #!/bin/sh
 case "$1" in
@@ -74,7 +72,7 @@ class PreloadedPython:
             script.write(INTERPRETER.format(python=sys.executable, module=__file__, server=address))
         os.chmod(self.interpreter, 0o755)
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.settimeout(ANSWER_WITHIN)
+        self._socket.settimeout(150.0)  # it may import TensorFlow on a busy machine
         with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(address)
             listener.listen()

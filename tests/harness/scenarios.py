@@ -46,7 +46,6 @@ _ENUMS: dict[str, Callable[[str], Any]] = {
     "success": lambda name: Success[name], "workers": Workers,
 }  # fmt: skip
 _ROOMS = " link=60 start=300 max=3 backoff=1 "
-_TIMES = {"backoff", "backoff_max", "reset_after"}
 
 
 def scenarios(text: str) -> pytest.MarkDecorator:
@@ -181,7 +180,7 @@ def verdict_words(verdict: Verdict) -> str:
 
 
 def _policy(key: str, value: str) -> Any:
-    if key in _TIMES:
+    if key in {"backoff", "backoff_max", "reset_after"}:
         return None if value == "off" else float(value)
     if key == "on":
         return tuple(value.split(","))

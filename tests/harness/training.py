@@ -20,8 +20,6 @@ from harness.preloaded import PreloadedPython
 MAIN = Path(__file__).parents[2] / "jobs" / "mnist" / "main.py"
 DEADLINE = 240.0
 """Seconds that one step of a test may take on a machine that others use too."""
-SCRIPT_DEADLINE = 780.0
-"""Seconds that a script of many trainings may take there."""
 
 Alone: TypeAlias = Callable[..., AbstractContextManager["Process"]]
 """The fixture `alone`."""
@@ -137,7 +135,7 @@ def run_python(python: PreloadedPython, *argv: str, cwd: str | Path, **env: str)
     with tempfile.TemporaryFile() as errors:
         process = Process(python, argv, environment(**env), cwd, errors.fileno())
         try:
-            code = process.finish(SCRIPT_DEADLINE)
+            code = process.finish(780.0)
         finally:
             process.close()
         errors.seek(0)

@@ -10,8 +10,6 @@ _INTERVAL = 0.03
 _PAUSE = 3.0
 """How many times as long as the last call of a predicate the pause after it is: a predicate that
 runs a command would otherwise take most of a core for as long as the test waits."""
-_LONGEST_PAUSE = 0.5
-"""Seconds."""
 
 T = TypeVar("T")
 
@@ -32,4 +30,4 @@ def wait_until(
         if answered > deadline:
             name = what or getattr(predicate, "__name__", repr(predicate))
             raise AssertionError(f"not within {timeout:g} s: {name}; last value: {value!r}")
-        time.sleep(max(interval, min(_PAUSE * (answered - asked), _LONGEST_PAUSE)))
+        time.sleep(max(interval, min(_PAUSE * (answered - asked), 0.5)))

@@ -11,8 +11,6 @@ import sys
 import tarfile
 from pathlib import Path
 
-FOLDERS = ("bin", "dev", "etc", "lib", "lib64", "proc", "root", "sys", "tmp", "usr")
-
 
 def write(
     path: Path, name: str, files: dict[str, bytes], command: list[str], programs: str = ""
@@ -20,7 +18,7 @@ def write(
     """Write an image archive, as `ctr images import` takes it. `programs`: begins its PATH."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as archive:
-        for folder in FOLDERS:
+        for folder in ("bin", "dev", "etc", "lib", "lib64", "proc", "root", "sys", "tmp", "usr"):
             entry = tarfile.TarInfo(folder)
             entry.type, entry.mode = tarfile.DIRTYPE, 0o755
             archive.addfile(entry)

@@ -184,13 +184,10 @@ def test_a_task_that_replaces_its_log_or_its_index_fails_by_its_own_exit(distrun
     assert distrun("ps", "-a", timeout=SECONDS).returncode == 0
 
 
-NAMES = ("plan.json", "spec.json", "events.jsonl")
-
-
 def test_no_command_waits_for_a_pipe_or_fails_of_a_folder(distrun: Distrun) -> None:
     assert distrun.launch("exit 3", workers=1).returncode == 3
     (folder,) = (distrun.home / "jobs").iterdir()
-    for path in (folder / name for name in NAMES):
+    for path in (folder / name for name in ("plan.json", "spec.json", "events.jsonl")):
         text = path.read_bytes()
         path.unlink()
         os.mkfifo(path)

@@ -17,9 +17,6 @@ from harness.processes import alive, descendants, hanging, survivors
 from harness.terminal import OpenTerminal, Terminal
 from harness.waiting import SOON, wait_until
 
-GONE_WITHIN = 30.0
-"""Seconds; what is left behind would run for ten minutes."""
-
 HIDERS = """
 setsid sleep 600 &
 timeout 600 sleep 600 &
@@ -54,7 +51,7 @@ def test_deaths_leave_nothing(distrun: Distrun, victims: list[str], code: int, c
     for pid in [distrun.victim_of(who, launch) for who in victims]:
         os.kill(pid, signal.SIGKILL)
     _, said = launch.communicate(timeout=60)
-    wait_until(lambda: not any(map(alive, processes)), GONE_WITHIN, "nothing is left")
+    wait_until(lambda: not any(map(alive, processes)), 30.0, "nothing is left")
     assert launch.returncode == code
     assert cause in said
     assert "Traceback" not in said

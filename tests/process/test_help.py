@@ -46,8 +46,6 @@ name: mnist
 strategy: default
 program: {command: [sh, -c, 'test -e done || { touch done; exit 3; }']}
 """
-SLURM = {"sbatch": "echo 7", "squeue": "echo '7|CANCELLED|N/A|N/A|None'"}
-"""Commands of a Slurm that queues jobs and never runs one."""
 TRAIN = """\
 import os, signal
 if os.environ["DISTRUN_STRATEGY"] == "parameter_server" and os.environ["DISTRUN_TASK"] != "chief:0":
@@ -71,7 +69,7 @@ def bash(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> Bash:
     (distrun.cwd / "sleeps.yaml").write_text(SLEEPS.format(python=sys.executable))
     (distrun.cwd / "fails-once.yaml").write_text(FAILS_ONCE)
     tools = distrun.write_tool()
-    for name, line in SLURM.items():
+    for name, line in {"sbatch": "echo 7", "squeue": "echo '7|CANCELLED|N/A|N/A|None'"}.items():
         write_program(tools / name, f"#!/bin/sh\n{line}\n")
     monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
     monkeypatch.chdir(distrun.cwd)
@@ -110,8 +108,6 @@ GROUPS = (
     *("resume", "init", "import"),
 )
 """Commands whose examples may follow each other, of the same jobs."""
-NOT_RUN = re.compile("distrun (watch|fetch)|--serve")
-"""A person or hosts are needed: see test_watch.py, ssh/test_fetch.py and test_report.py."""
 
 
 def test_every_command_is_listed_in_the_order_of_the_readme(distrun: Distrun) -> None:
@@ -149,7 +145,7 @@ def test_the_examples_work(distrun: Distrun, bash: Bash, commands: str) -> None:
     if any("-o job.yaml" in example for example in examples):
         (distrun.cwd / "job.yaml").unlink()
     for example in examples:
-        if NOT_RUN.search(example):
+        if re.compile("distrun (watch|fetch)|--serve").search(example):
             continue
         if "distrun resume" in example:
             (distrun.cwd / "done").unlink(missing_ok=True)

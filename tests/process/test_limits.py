@@ -56,8 +56,6 @@ def test_without_proc_a_job_is_refused_and_a_running_one_not_called_lost(distrun
         assert distrun("kill", job).returncode == 0
 
 
-NEEDY = ("launch job.yaml", "report in.tar.gz -o x.html", "logs -f ended")
-"""Commands that open the most, or a file of another kind."""
 TOO_LITTLE = {
     "ulimit -n 26": OPEN_FILES, "ulimit -n 5": OPEN_FILES,
     "ulimit -v 30000": "raise the limit on memory",
@@ -87,7 +85,7 @@ def test_too_low_limits(distrun: Distrun, tmp_path: Path, monkeypatch: pytest.Mo
         assert f"\n  {advice}" in done.stderr, limit
         assert len(done.stderr.splitlines()) == 2, done.stderr
         assert sorted(tmp_path.rglob("*")) == there, limit
-    for line in NEEDY:
+    for line in ("launch job.yaml", "report in.tar.gz -o x.html", "logs -f ended"):
         assert OPEN_FILES not in limited("ulimit -n 27", line).stderr, line
     assert not list((tmp_path / "tmp").iterdir())
 

@@ -5,8 +5,6 @@ import os
 import signal
 import time
 from datetime import datetime, timezone
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from harness.command import Distrun
@@ -122,10 +120,6 @@ def dropped_in(said: str) -> list[str]:
     return [line for line in said.splitlines() if "were dropped" in line]
 
 
-def _ends_with(file: Path, text: str) -> bool:
-    return file.read_text().endswith(text)
-
-
 def numbers(output: str) -> list[int]:
     """The lines' numbers; each line must be whole."""
     found = []
@@ -146,7 +140,7 @@ def test_only_the_newest_output_stays_and_every_command_reads_it(distrun: Distru
         launch = distrun.start("launch", spec, stdout=out, stderr=-1)
         for quarter in range(1, 5):
             last_line = f"line 000{quarter}9999 of the task\n"
-            wait_until(partial(_ends_with, output, last_line))
+            wait_until(lambda: output.read_text().endswith(last_line))  # noqa: B023
             (distrun.cwd / f"shown{quarter}").touch()
         said = launch.communicate(timeout=60)[1].decode()
     assert launch.returncode == 0, said

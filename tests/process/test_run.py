@@ -14,7 +14,6 @@ from distrun.spec.model import Spec
 from harness.command import Distrun
 from harness.values import not_none
 
-ROOT = Path(__file__).resolve().parents[2]
 SHOW = """\
 import json, os, sys
 
@@ -60,7 +59,7 @@ def cluster_of(text: str) -> tuple[str, str]:
 
 @pytest.mark.usefixtures("script")
 def test_the_line_of_the_readme_starts_two_workers(distrun: Distrun) -> None:
-    readme = (ROOT / "README.md").read_text()
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
     line = not_none(re.search(r"test_run.py -->\n```sh\ndistrun (.*)\n```", readme))[1]
     assert readme.index(line) < readme.index("distrun launch "), "the README shows `run` first"
     done = distrun.checked(*shlex.split(line))

@@ -25,8 +25,6 @@ from harness.waiting import wait_until
 FLOODS = "seq 300000; touch flooded; exec sleep 600"
 """More output than a pipe, a socket or a terminal takes."""
 STUBBORN = "trap '' TERM; seq 300000; touch flooded; while :; do sleep 0.1; done"
-WRITING = (1, 20, 64, 66)
-"""The numbers of write and writev, on x86-64 and on ARM."""
 FILLING = 0.2
 """Seconds in which a stream that takes more would take it."""
 Reader = tuple[int, int]
@@ -67,7 +65,12 @@ def is_stalled(process: subprocess.Popen[Any] | psutil.Process) -> bool:
         for each in Path(f"/proc/{pid}/task").glob("*/syscall"):
             with contextlib.suppress(PermissionError):  # a supervisor's: only root may
                 number = each.read_text().split()[0]
-                if number.isdigit() and int(number) in WRITING:
+                if number.isdigit() and int(number) in (
+                    1,
+                    20,
+                    64,
+                    66,
+                ):  # write and writev, on x86-64 and on ARM
                     return True
     return False
 

@@ -21,7 +21,6 @@ from harness.hostile import EVIL, GOOD, NOW, Agent, Tamper, World, changed, kind
 from harness.values import not_none
 
 Start = Callable[..., World]
-WORKERS = (GOOD, "h1", "h2")
 RESTART = RestartSpec(max=3, backoff=0.1)
 FULL = encode_body(protocol.Fault(Cause(Code.LOG_DISK_FULL, path="/run", errno=28), NOW), 90)
 
@@ -40,7 +39,7 @@ def start(hostile: Start) -> Start:
         log_max_size: int | None = None,
         **about: Any,
     ) -> World:
-        hosts = [HostSpec(name=name) for name in WORKERS[:workers]]
+        hosts = [HostSpec(name=name) for name in (GOOD, "h1", "h2")[:workers]]
         hosts += [HostSpec(name=name, spare=True, slots=room) for name in spares]
         changes = {
             "strategy": "multi_worker_mirrored",

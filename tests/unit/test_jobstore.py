@@ -15,7 +15,7 @@ from distrun import api
 from distrun.agent.linux import private_dir
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import HostError, UsageError
-from distrun.job import control, events, leftovers, record, resumption
+from distrun.job import events, leftovers, record, resumption
 from distrun.job import folder as job_folder
 from distrun.job.folder import JobFolder, JobStore
 from distrun.job.record import EventLog
@@ -169,22 +169,6 @@ def test_a_lost_job_is_stopped_once_all_of_it_has_ended(
     assert not job.state().phase.is_final
     assert run_here(["kill", "--all"])[0] == 0
     assert job.state().phase.value == "stopped"
-
-
-def test_kill_names_processes_of_an_ended_job_that_do_not_die(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DISTRUN_HOME", str(tmp_path))
-    job, stuck = Job(), Cause(Code.PROCESSES_NOT_ENDED, text="7")
-    job.ready("localhost")
-    job(events.HostLost, host="localhost", cause=stuck)
-    job(events.JobEnded, outcome=events.Outcome.stopped(137, stuck))
-    with contextlib.closing(EventLog(str(add(JobStore.default(), "j").events_file))) as log:
-        for event in job.history:
-            log.append(event)
-    monkeypatch.setattr(control, "connect", lambda _: Mock(ended=True))
-    code, _, said = run_here(["kill", "j"])
-    assert (code, "SIGKILL: 7\n" in said) == (69, True)
 
 
 def test_at_boot_a_job_is_resumed_that_the_shutdown_has_ended(tmp_path: Path) -> None:

@@ -336,10 +336,9 @@ def test_a_timer_that_there_is_not_changes_nothing(timer: str) -> None:
 
 
 KEYS = st.sampled_from([f"k{n}" for n in range(200)])
-CHANGES = st.lists(st.dictionaries(KEYS, st.integers(), max_size=150), max_size=6)
 
 
-@given(changes=CHANGES)
+@given(changes=st.lists(st.dictionaries(KEYS, st.integers(), max_size=150), max_size=6))
 def test_the_mapping_of_tasks_is_a_dict_with_versions(changes: list[dict[str, int]]) -> None:
     plain: dict[str, int] = {}
     chunked: ChunkedMap[int] = ChunkedMap()

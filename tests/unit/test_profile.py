@@ -41,7 +41,6 @@ EXECUTE = ("quick_execute", f"{TF}eager/execute.py", 53)
 CALL = ("Function.__call__", f"{TF}eager/polymorphic_function/polymorphic_function.py", 833)
 SAVES = ("CheckpointManager.save", f"{TF}checkpoint/checkpoint_management.py", 808)
 STEP = (EXECUTE, CALL, TRAIN, MODULE)
-PRINTS = (("train", "/home/u/train.py", 50, "print(step, loss)"), MODULE)
 TRACES = (("func_graph_from_py_func", f"{TF}framework/func_graph.py", 9), CALL, TRAIN, MODULE)
 POOL = ("IMapIterator.next", "/usr/lib/python3.11/multiprocessing/pool.py", 9)
 SUMMARIES = ("TensorBoard._log_weights", f"{KERAS}callbacks/tensorboard.py", 1)
@@ -118,7 +117,7 @@ def profiled(*parts: Any, **more: Any) -> TaskProfile:
         (LOADS, Kind.INPUT),
         ((EXECUTE, ("Model.evaluate", f"{KERAS}engine/training.py", 9), TRAIN), Kind.EVALUATION),
         (TRACES, Kind.TRACING),
-        (PRINTS, Kind.PRINTING),
+        ((("train", "/home/u/train.py", 50, "print(step, loss)"), MODULE), Kind.PRINTING),
         ((("recvn", "/home/u/net.py", 7, "d = s.recv(n - len(b))"), TRAIN), Kind.STEP),
         (((*TRAIN, "total = comm.Allreduce(grads)"), MODULE), Kind.STEP),
         (((*TRAIN, "self.received(x)"), MODULE), Kind.OWN),

@@ -12,7 +12,6 @@ from harness.tables import read_table
 TABLE = Path(__file__).with_name("progress_forms.txt")
 FORMS = read_table(TABLE, "with a metric")
 BARE = read_table(TABLE, "without a metric")
-OTHERS = read_table(TABLE, "no progress")
 
 
 def lines(form: str) -> list[str]:
@@ -84,7 +83,7 @@ def test_a_fraction_of_an_epoch_moves_on() -> None:
     assert printed.values == {"LOSS": "0.25", "EPOCH": "1"}
 
 
-@pytest.mark.parametrize("form", OTHERS)
+@pytest.mark.parametrize("form", read_table(TABLE, "no progress"))
 def test_other_lines_are_none(form: str) -> None:
     printed = PrintedProgress()
     assert [printed.read(line) for line in lines(form)] == [False] * 3

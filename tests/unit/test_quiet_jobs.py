@@ -143,14 +143,11 @@ def test_with_timeouts_stall_that_decides(hostile: Callable[..., World]) -> None
 # Slow jobs ----------------------------------------------------------------------------------------
 
 
-WORKERS = 3
-
-
 class Watched(World):
     """Three workers on two hosts, the last one on `evil`. Hosts answer with what `cores` says."""
 
     def __init__(self, folder: Path, strategy: str) -> None:
-        roles = [RoleSpec(role=Role.WORKER, count=WORKERS)]
+        roles = [RoleSpec(role=Role.WORKER, count=3)]
         if strategy == "parameter_server":
             roles += [RoleSpec(role=each, count=1) for each in (Role.CHIEF, Role.PS)]
         hosts = HostSpec(name=GOOD, slots=len(roles) + 1), HostSpec(name=EVIL, slots=1)

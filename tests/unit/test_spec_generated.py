@@ -267,7 +267,6 @@ def test_every_default_in_the_reference_is_what_the_key_reads_as(kind: type) -> 
 
 
 SPEC = "name: j\nstrategy: multi_worker_mirrored\ncluster: {worker: 1}\nprogram: {script: x.py}\n"
-HOST = "hosts: [{name: localhost}]\n"
 
 
 LIKE_OTHERS = (
@@ -289,7 +288,7 @@ VALUES = [
 @pytest.mark.parametrize("key", KEYS)
 def test_a_value_is_valid_or_refused_with_its_position(tmp_path: Path, key: str) -> None:
     (tmp_path / "x.py").write_text("")
-    text = SPEC + HOST * key.startswith("hosts[")
+    text = SPEC + "hosts: [{name: localhost}]\n" * key.startswith("hosts[")
     refusals = []
     for value in VALUES[KEYS.index(key) % 2 :: 2]:  # neighbours have the same readers
         try:

@@ -7,11 +7,9 @@ import pytest
 
 from harness.processes import captured
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.mark.parametrize("command", ["mypy", "ruff check .", "ruff format --check ."])
 def test_nothing_is_found_by(command: str) -> None:
     words = [sys.executable, "-m", *command.split()]
-    done = captured(words, cwd=ROOT, timeout=280)
+    done = captured(words, cwd=Path(__file__).resolve().parents[2], timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr

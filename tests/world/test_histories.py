@@ -80,7 +80,6 @@ STEPS = st.one_of(
     st.tuples(st.sampled_from(sorted(OF_HOSTS)), st.sampled_from(HOSTS)),
     st.tuples(st.sampled_from(sorted(OF_TASKS)), st.sampled_from(TASKS)),
 )
-HISTORY = st.lists(st.tuples(STEPS, st.sampled_from(WAITS)), max_size=14)
 SETTINGS = st.fixed_dictionaries(
     {"max": st.sampled_from((0, 3)), "backoff": st.sampled_from(("50ms", "2s")),
      "min_workers": st.sampled_from((1, 2))}
@@ -135,7 +134,7 @@ def run_history(
     st.sampled_from(SHAPES),
     SETTINGS,
     st.lists(st.tuples(st.sampled_from(sorted(OF_HOSTS)), st.sampled_from(HOSTS)), max_size=1),
-    HISTORY,
+    st.lists(st.tuples(STEPS, st.sampled_from(WAITS)), max_size=14),
 )
 def test_no_two_attempts_live_at_once_and_each_history_ends(
     shape: dict[str, Any],

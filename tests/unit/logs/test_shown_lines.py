@@ -133,9 +133,6 @@ def test_a_pattern_that_can_cross_lines(pattern: bytes) -> None:
 # Progress bars ------------------------------------------------------------------------------------
 
 
-PRINTED = Path(__file__).parents[1] / "printed"
-
-
 def shown(data: bytes, size: int, *, colour: bool = False) -> list[str]:
     """The lines that a follower shows which reads so many bytes at a time."""
     lines, formatter = LineBuffer(), Formatter(View(("w",), colour=colour), "w")
@@ -162,7 +159,7 @@ def shown(data: bytes, size: int, *, colour: bool = False) -> list[str]:
     ],
 )  # fmt: skip
 def test_one_finished_line_for_each_bar(name: str, expected: list[str], size: int) -> None:
-    data = (PRINTED / f"{name}.txt").read_bytes()
+    data = (Path(__file__).parents[1] / "printed" / f"{name}.txt").read_bytes()
     lines = shown(data, size)
     if name.startswith("keras"):
         lines = [line for line in lines if line.startswith(("Epoch", "1"))]
