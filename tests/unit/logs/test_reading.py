@@ -214,6 +214,9 @@ class TestSelection:
         assert job.shown(since=T0 + 2) == b""
         job.write("worker:0", b"b", at=3)
         assert job.shown(since=T0 + 2) == b"worker:0 | bb\n"
+        job.write("worker:0", b"c\n")  # the disk of the index was full
+        os.utime(job.logs[0].path, (T0 + 4, T0 + 4))
+        assert job.shown(since=T0 + 5) == b""
 
     def test_grep_sees_the_line_as_it_is_shown_and_keeps_its_colours(self, job: Job) -> None:
         job.write("worker:0", b"\x1b[31mERROR\x1b[0m a\nno ERROR\n10%\rERROR b\nworker\n", at=0)
