@@ -63,13 +63,10 @@ def test_the_roles_of_the_page_start_in_order_and_find_each_other(distrun: Distr
     order = [
         told.index(f"  {words}")
         for words in (
-            "dispatcher:0 started",
-            "dispatcher:0 is ready",
-            "data_worker:1 started",
-            "data_worker:1 is ready",
-            "worker:1 started",
+            "dispatcher:0 started", "dispatcher:0 is ready", "data_worker:1 started",
+            "data_worker:1 is ready", "worker:1 started",
         )
-    ]
+    ]  # fmt: skip
     assert order == sorted(order)
     assert states(distrun) == {
         **dict.fromkeys(("worker:0", "worker:1"), "succeeded"),

@@ -65,12 +65,8 @@ def is_stalled(process: subprocess.Popen[Any] | psutil.Process) -> bool:
         for each in Path(f"/proc/{pid}/task").glob("*/syscall"):
             with contextlib.suppress(PermissionError):  # a supervisor's: only root may
                 number = each.read_text().split()[0]
-                if number.isdigit() and int(number) in (
-                    1,
-                    20,
-                    64,
-                    66,
-                ):  # write and writev, on x86-64 and on ARM
+                # write and writev, on x86-64 and on ARM
+                if number in ("1", "20", "64", "66"):
                     return True
     return False
 

@@ -133,13 +133,8 @@ def test_a_download_by_keras_is_no_training() -> None:
     printed.read(f"\r20/20 {BAR3} 0s 0us/step\n")
     assert (printed.values, printed.is_moving) == ({}, False)
     printed.read(f"Epoch 1/2\n\r 1/5 {BAR3} 1s 2ms/step")
-    assert printed.first_step == {
-        "EPOCH": "1",
-        "EPOCHS": "2",
-        "STEP": "1",
-        "STEPS": "5",
-        "ETA": "1",
-    }
+    first = {"EPOCH": "1", "EPOCHS": "2", "STEP": "1", "STEPS": "5", "ETA": "1"}
+    assert printed.first_step == first
 
 
 def test_the_number_of_metrics_is_limited() -> None:

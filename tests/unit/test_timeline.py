@@ -152,11 +152,9 @@ def test_the_slowest_and_the_odd_tasks_are_found() -> None:
     ]  # fmt: skip
     found = outliers(tasks, of_four(late=NAMES[0]), [])
     assert {(each.task, each.measure, each.is_slow) for each in found} == {
-        (NAMES[0], Measure.START, True),
-        (NAMES[3], Measure.STEPS, True),
-        (NAMES[1], Measure.MEMORY, False),
-        (NAMES[2], Measure.LOAD, False),
-    }
+        (NAMES[0], Measure.START, True), (NAMES[3], Measure.STEPS, True),
+        (NAMES[1], Measure.MEMORY, False), (NAMES[2], Measure.LOAD, False),
+    }  # fmt: skip
 
 
 def test_of_two_tasks_the_usual_value_is_the_others() -> None:
