@@ -7,6 +7,7 @@ import types
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
+from unittest import mock
 
 import pytest
 
@@ -16,7 +17,7 @@ from distrun.agent.protocol import Cause, Code, heartbeat_interval
 from distrun.agent.protocol.causes import CauseError
 from distrun.spec import machine
 from distrun.spec.host_spec import SshSpec
-from distrun.supervisor.hosts.link import Link, Links, LinkState
+from distrun.supervisor.hosts.link import MAX_CONNECTING, Link, Links, LinkState
 from distrun.supervisor.hosts.ssh_command import link_command
 from harness.command import write_program
 from harness.values import not_none
@@ -86,6 +87,14 @@ def retry(lost: Link) -> float:
     """Have an attempt fail; returns the seconds until the next one."""
     lost.retry()
     return not_none(lost._expiry.when) - 1000.0
+
+
+def test_only_some_hosts_log_in_at_the_same_time() -> None:
+    user, links = mock.Mock(**{"log_in.side_effect": fail}), Links(Loop(), "job-1")
+    for _ in range(MAX_CONNECTING + 9):
+        Link(links, user, 1.0, None).connect()
+    links.loop.turn(0.0)
+    assert user.log_in.call_count == MAX_CONNECTING
 
 
 @pytest.mark.parametrize("was_silent", [True, False])
