@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -325,6 +326,9 @@ def test_a_copy_has_the_regular_files_of_the_job_and_then_its_end(
     assert len(os.listdir(folder.results / "a")) == 1
     assert "secret" not in (folder.path / "token").read_text()
     assert not_none(folder.batch_job()).is_released
+    folder.note_batch_job(BatchJob(id=NAME, namespace="n", is_own=False))
+    _refresh(folder, monkeypatch, *sent)
+    assert len(commands) == 1, "another machine's Job is not deleted"
 
 
 def test_only_what_is_known_to_have_ended_counts_as_ended() -> None:
@@ -499,6 +503,18 @@ def test_why_no_pods_come_again_is_told_once_each(monkeypatch: pytest.MonkeyPatc
             kept._create_missing("", ["h1", "h2"])
     codes = (Code.POD_QUEUED, Code.POD_UNSCHEDULABLE, Code.POD_PENDING)
     assert [each.args for each in told.mock_calls] == [(h, c) for c in codes for h in ("h1", "h2")]
+
+
+def test_pods_of_an_earlier_supervisor_are_gone_before_that_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done, kept = mock.Mock(), _keeper({}, monkeypatch, adopts=False)
+    asked = json.dumps({"host": "h1", "shape": "", "pod": "p", "former": True}).encode()
+    monkeypatch.setattr(socket, "recv_fds", lambda *_: (asked, [-1], 0, None))
+    monkeypatch.setattr(kept, "_remove", done.remove)
+    monkeypatch.setattr(keeper, "_reply", done.reply)
+    kept._on_request()
+    assert [each[0] for each in done.mock_calls] == ["remove", "reply"]
 
 
 def test_a_failed_creation_is_not_tried_for_each_host(monkeypatch: pytest.MonkeyPatch) -> None:
