@@ -18,7 +18,7 @@ import pytest
 
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import CauseError
-from distrun.cli import kill
+from distrun.cli import kill, resume
 from distrun.errors import HostError, InvalidSpecError, UsageError
 from distrun.job import control, queued_job, relay
 from distrun.job import folder as job_folder
@@ -398,8 +398,9 @@ def test_kill_takes_a_job_of_another_machine_only_by_name(
     folder.note_batch_job(BatchJob(id=NAME, namespace="n", is_own=False))
     assert chosen(everything=True) == []
     assert f"; to stop them: distrun kill {folder.job_id}" in capsys.readouterr().err
-    with pytest.raises(UsageError, match="submitted from another machine"):
-        chosen()
+    for asked in (chosen, lambda: resume._queue_again(folder, (), (), {})):
+        with pytest.raises(UsageError, match="submitted from another machine"):
+            asked()
     assert chosen(folder.job_id) == [folder.job_id]
 
 
