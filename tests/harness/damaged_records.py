@@ -17,7 +17,6 @@ from harness import command
 from harness.command import Distrun, write_spec
 from harness.odd_values import ODD, dumps
 
-AT = 1.7e9
 MISSING = "@missing"
 """Stands for no field."""
 VALUES: Sequence[Any] = (*ODD, MISSING)
@@ -40,7 +39,7 @@ exec sleep 600
 _CAUSE = Cause(Code.LOST_WITH_HOST, within=(Cause(Code.SSH_TIMED_OUT),))
 _EXAMPLES: dict[Any, Any] = {
     Cause: _CAUSE,
-    str: "x", int: 1, float: 9.0, bool: True, bytes: b"x", "at": AT, "task": "worker:0",
+    str: "x", int: 1, float: 9.0, bool: True, bytes: b"x", "at": 1.7e9, "task": "worker:0",
     "host": "localhost", "subject": Subject.CLOCK, "strategy": "multi_worker_mirrored",
 }  # fmt: skip
 """By type, or by the name of the field."""

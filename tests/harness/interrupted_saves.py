@@ -23,7 +23,6 @@ _FAN_MARK_ADD, _FAN_MARK_MOUNT = 0x01, 0x10
 _FAN_OPEN_PERM, _FAN_ALLOW, _FAN_DENY = 0x00010000, 1, 2
 _AT_FDCWD = -100
 _EVENT = struct.Struct("IBBHQii")
-_ANSWER = struct.Struct("iI")
 
 Chosen = Callable[[str, int], bool]
 """Whether the process with that id must die when it opens the file of that name."""
@@ -61,7 +60,7 @@ class InterruptedSaves:
                 if self.victim is None and self._is_chosen(name, pid):
                     self.victim, answer = pid, _FAN_DENY
                     os.kill(pid, signal.SIGKILL)
-                os.write(self._fd, _ANSWER.pack(opened, answer))
+                os.write(self._fd, struct.Struct("iI").pack(opened, answer))
                 os.close(opened)
 
     def close(self) -> None:

@@ -25,7 +25,6 @@ from harness.requirements import missing
 from harness.waiting import wait_until
 
 NEEDED = ("munged", "sbatch", "scontrol", "sinfo", "slurmctld", "slurmd", "squeue", "srun")
-NODES = 4
 GPUS = 2
 _DEADLINE = 60.0
 _PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
@@ -88,7 +87,7 @@ def why_not() -> str | None:
 class Cluster:
     """The daemons. Commands find them by the environment of :attr:`variables`."""
 
-    def __init__(self, processes: set[int], nodes: int = NODES) -> None:
+    def __init__(self, processes: set[int], nodes: int = 4) -> None:
         self.network = networks.Network(processes)
         self.nodes = self.network.hosts(nodes)
         self.folder = self.network.folder / "slurm"

@@ -6,7 +6,6 @@ from typing import TypeVar
 
 SOON = 60.0
 """Seconds that a short wait may take on a machine that others use too."""
-_INTERVAL = 0.03
 _PAUSE = 3.0
 """How many times as long as the last call of a predicate the pause after it is: a predicate that
 runs a command would otherwise take most of a core for as long as the test waits."""
@@ -15,7 +14,7 @@ T = TypeVar("T")
 
 
 def wait_until(
-    predicate: Callable[[], T], timeout: float = SOON, what: str = "", interval: float = _INTERVAL
+    predicate: Callable[[], T], timeout: float = SOON, what: str = "", interval: float = 0.03
 ) -> T:
     """Return the first true value of `predicate`, which is asked every `interval` seconds.
 

@@ -14,6 +14,7 @@ import pytest
 from distrun import api
 from distrun.agent.linux import private_dir
 from distrun.agent.protocol import Cause, Code
+from distrun.agent.tasks.program import write_marker
 from distrun.errors import HostError, UsageError
 from distrun.job import events, leftovers, record, resumption
 from distrun.job import folder as job_folder
@@ -216,6 +217,9 @@ def test_an_unfinished_line_is_ended(tmp_path: Path, text: str, ended: str) -> N
     folder.log_of("worker:0").write_text(text)
     assert folder.end_line("worker:0") == len(ended)
     assert folder.log_of("worker:0").read_text() == ended
+    folder.log_of("worker:0").write_text(text)  # and before an agent's own line
+    write_marker(str(folder.log_of("worker:0")), "--- attempt 1")
+    assert folder.log_of("worker:0").read_text() == f"{ended}--- attempt 1\n"
     assert folder.end_line("worker:1") == 0
     assert not folder.log_of("worker:1").exists()
 
