@@ -81,7 +81,7 @@ def test_a_wrong_hostfile_is_told_with_its_place(folder: Path, hostfile: str, to
         ("{script: sub/train.py, sync: [../train.py]}", ".."), ("{module: sub.train}", "."),
         ("{module: sub.train, workdir: sub}", "sub"), ("{command: [./run.sh]}", "."),
         ("{command: [./run.sh], workdir: sub}", "."), ("{command: [sh, run.sh]}", "."),
-        ("{command: [cat], args: [data]}", "."),
+        ("{command: [cat], args: [data]}", "."), ("{script: sub/link.py}", ".."),
         ("{command: [cat], workdir: sub, args: [data]}", None),
         ("{command: [sh, -c, ls data; echo]}", None), ("{command: [ls, ., .., '', /bin/sh]}", None),
     ],
@@ -91,6 +91,7 @@ def test_what_other_hosts_are_sent(tmp_path: Path, program: str, base: str | Non
     (here / "sub").mkdir(parents=True)
     for path in (here / "sub" / "train.py", here / "run.sh", here / "data", tmp_path / "train.py"):
         path.touch()
+    (here / "sub" / "link.py").symlink_to(tmp_path / "train.py")  # with modules beside that
     for host, is_needed in (("far", base), ("somebody@localhost", base), ("localhost", None)):
         spec = load_text(here, f"strategy: mirrored\nprogram: {program}\nhosts: [{host}]\n")
         assert spec.sends_files == (is_needed is not None), host
