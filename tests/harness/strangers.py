@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,7 @@ class Stranger:
                 os.setgroups([])
                 os.setgid(UID)
                 os.setuid(UID)
-                attack(lambda line: _write(writing, line))
+                attack(partial(print, file=os.fdopen(writing, "w"), flush=True))
             finally:
                 os._exit(1)
         os.close(writing)
@@ -60,7 +61,3 @@ class Stranger:
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
         self._reports.close()
-
-
-def _write(descriptor: int, line: str) -> None:
-    os.write(descriptor, f"{line}\n".encode())

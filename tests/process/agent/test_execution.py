@@ -139,14 +139,9 @@ main()
 """
 
 
-def connect_by_fork(_: Loop) -> None:
-    local.become_supervisor()
-    open_local("job-a")
-
-
 CASES: dict[str, Callable[[Loop], object]] = {
     "a call in a child": lambda loop: ForkedCall(loop, bytes, 0.0, print),
-    "the agent": connect_by_fork,
+    "the agent": lambda _: [f() for f in (local.become_supervisor, partial(open_local, "job-a"))],
     "an ssh client": lambda _: open_connection(["no-such-ssh"], "job-a", Code.SSH_NOT_STARTED),
 }
 
