@@ -12,7 +12,7 @@ from distrun.job import events
 from distrun.job.history import Sample
 from distrun.job.stacks import Place
 from distrun.job.timing import Activity, AttemptTiming, Phase, Span, Timing
-from distrun.lifecycle import TaskState, Used
+from distrun.lifecycle import TaskPhase, TaskState, Used
 from distrun.report.outliers import Measure, outliers
 from distrun.report.series import panels
 from distrun.spec.model import Timeouts
@@ -157,18 +157,19 @@ def test_the_slowest_and_the_odd_tasks_are_found() -> None:
     }  # fmt: skip
 
 
-def test_of_two_tasks_the_usual_value_is_the_others() -> None:
+def test_of_two_tasks_one_is_behind_the_other_if_not_for_two_reports_only() -> None:
     (found,) = outliers([task(NAMES[0]), task(NAMES[1], step=40)], [], [])
     assert (found.task, found.value, found.usual) == (NAMES[1], 40.0, 100.0)
+    running: Any = {"phase": TaskPhase.RUNNING, "first_step": {"STEP": "100"}}
+    for steps, behind in (((300, 100), []), ((600, 200), [B]), ((380, 210), [B])):
+        both = [replace(task(n, step=s), **running) for n, s in zip((A, B), steps, strict=True)]
+        assert [each.task for each in outliers(both, [], [])] == behind
 
 
 def test_the_slowest_is_the_one_that_has_done_least_in_all_epochs() -> None:
     first, second = {"STEP": "95", "EPOCH": "1"}, {"STEP": "8", "EPOCH": "2"}
     for total, found in (({"STEPS": "100"}, [(B, 95, 108)]), ({}, [])):
-        tasks = [
-            replace(task(name), reported={**reported, **total})
-            for name, reported in ((A, second), (B, first))
-        ]
+        tasks = [replace(task(n), reported={**r, **total}) for n, r in ((A, second), (B, first))]
         assert [(each.task, each.value, each.usual) for each in outliers(tasks, [], [])] == found
 
 

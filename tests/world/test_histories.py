@@ -137,10 +137,7 @@ def run_history(
     st.lists(st.tuples(STEPS, st.sampled_from(WAITS)), max_size=14),
 )
 def test_no_two_attempts_live_at_once_and_each_history_ends(
-    shape: dict[str, Any],
-    restart: dict[str, object],
-    before: list[tuple[str, str]],
-    history: list[tuple[tuple[str, Any], float]],
+    shape: Any, restart: Any, before: Any, history: Any
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run_history(Path(folder), shape, restart, before, history)

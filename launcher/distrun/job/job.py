@@ -19,6 +19,7 @@ from distrun.job import control, events, history, record, resumption
 from distrun.job.events import Outcome, Result
 from distrun.job.folder import JobFolder
 from distrun.job.json_output import output_json, progress_json
+from distrun.job.steps import behind
 from distrun.job.timing import Activity, Timing
 from distrun.lifecycle import (
     JOB,
@@ -54,8 +55,6 @@ _MOST_ADVISED, _LOG_BYTES = 64, 1 << 18
 """Tasks, and bytes of the log of each, in which is searched for what makes the job slow."""
 _END_BYTES = 4096
 """Of a log, in which is searched for the last progress."""
-_FEWEST_STEPS, _BEHIND = 5, 0.05
-"""By how many steps, and by which share of them, a task is behind the others."""
 
 _INDEX_DELAY = 0.5
 """Seconds. The end of an attempt's log may be in the index after the attempt has ended."""
@@ -433,7 +432,7 @@ class Job:
     @cached_property
     def _behind(self) -> tuple[str, float, float] | None:
         """The task that is behind, its step, and the others'. A lost link hides its tasks."""
-        found: dict[str, list[tuple[float, str]]] = {}
+        found: dict[str, dict[str, float]] = {}
         for name, report in self._answer[0].items():  # others are of different times
             task, values = self.state.tasks[name], report.values
             host = self.state.hosts.get(task.host)
@@ -442,12 +441,11 @@ class Job:
             step, epoch = number(values.get("STEP", "")), number(values.get("EPOCH", "0"))
             if step is not None and epoch is not None:
                 same = f"{name.partition(':')[0]} {epoch} {number(values.get('STEPS', ''))}"
-                found.setdefault(same, []).append((step, name))
-        for steps in found.values():
-            (least, name), *others = sorted(steps)
-            usual = others[len(others) // 2][0] if others else least
-            if usual - least >= max(_FEWEST_STEPS, usual * _BEHIND):
-                return name, least, usual
+                found.setdefault(same, {})[name] = step
+        for done in found.values():
+            first = (number(self.state.tasks[name].first_step.get("STEP", "")) for name in done)
+            if task_behind := behind(done, [step for step in first if step is not None]):
+                return task_behind
         return None
 
     @cached_property

@@ -10,9 +10,9 @@ from enum import Enum
 from distrun.frozen import Frozen
 from distrun.job import events
 from distrun.job.stacks import odd_one
-from distrun.job.steps import STEP, is_of_epoch, steps_done
+from distrun.job.steps import STEP, behind, is_of_epoch, steps_done
 from distrun.job.timing import BESIDE_OTHERS, Activity, Span
-from distrun.lifecycle import TaskState
+from distrun.lifecycle import TaskPhase, TaskState
 
 _FEWEST_ALIKE = 3
 """From so many tasks of a role on, one of them can be odd."""
@@ -25,7 +25,7 @@ class Measure(Enum):
     """
 
     START = ("start", 0.3, 1.0)
-    STEPS = ("steps", 0.05, 5.0)  # as Job.behind: reports of running tasks are not of one moment
+    STEPS = ("steps", 0.05, 5.0)  # as Job.behind
     LOAD = ("load", 0.5, 20.0)
     MEMORY = ("memory", 0.5, 100e6)
     READ = ("read", 1.0, 100e6)
@@ -113,20 +113,26 @@ def _starts(spans: Sequence[Span], tasks: set[str]) -> dict[str, float]:
 
 def _steps(group: Sequence[TaskState]) -> dict[str, float]:
     """Return the steps done of those that report them; empty if they cannot be compared."""
-    counts = {
-        task.name: {
-            key: float(text)
-            for key, text in task.reported.items()
-            if text.isascii() and text.isdigit() and len(text) < 16
-        }
-        for task in group
-    }
+    counts = {task.name: _numbers(task.reported) for task in group}
     known = {task: values for task, values in counts.items() if STEP in values}
     ordered = sorted(known.values(), key=lambda each: (each.get("EPOCH", 0.0), each[STEP]))
     of_epoch = is_of_epoch(ordered)
-    if of_epoch and not all("STEPS" in each for each in ordered):
+    if not known or (of_epoch and not all("STEPS" in each for each in ordered)):
         return {}
-    return {task: steps_done(each, of_epoch=of_epoch) for task, each in known.items()}
+    done = {task: steps_done(each, of_epoch=of_epoch) for task, each in known.items()}
+    if any(task.phase is TaskPhase.RUNNING for task in group):
+        first = [_numbers(task.first_step) for task in group]
+        if behind(done, [each[STEP] for each in first if STEP in each]) is None:
+            return {}
+    return done
+
+
+def _numbers(reported: Mapping[str, str]) -> dict[str, float]:
+    return {
+        key: float(text)
+        for key, text in reported.items()
+        if text.isascii() and text.isdigit() and len(text) < 16
+    }
 
 
 def _loads(group: Sequence[TaskState], spans: Sequence[Span]) -> dict[str, float]:
