@@ -275,7 +275,7 @@ class Agent:
         self._send(protocol.Progress(order.task, values, NOW), is_kept=False)
         excess = Cause(Code.PROGRESS_EXCESSIVE, count=200)
         self._send(protocol.ProgressIgnored(order.task, excess, NOW))
-        used = (1.5, 1 << 20, 1 << 21, 2, 4096, 10, None, None)
+        used = (1.5, 1 << 20, 1 << 21, 2, 4096, 10, None, None, None)
         self._send(protocol.UsageSampled(order.task, order.attempt, NOW, *used, {"STEP": "1"}))
         self._send(protocol.LogData(order.log, 0, b"go\n"), is_kept=False)
         index = order.log.replace(".log", protocol.INDEX_SUFFIX)

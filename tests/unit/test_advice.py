@@ -40,7 +40,7 @@ def sampled(
         Sample(
             at=1000.0 + at, attempt=0, cpu_seconds=cores * at, memory_bytes=1,
             peak_memory_bytes=1, processes=1, read_bytes=0, written_bytes=0,
-            progress={"STEP": int(rate * at) % epoch, **known}
+            host_idle_seconds=at, progress={"STEP": int(rate * at) % epoch, **known}
             | ({"EPOCH": int(rate * at) // epoch + 1} if known else {}),
         )
         for at in range(0, seconds, 2)
@@ -67,6 +67,7 @@ def sampled(
         ([sampled(2)], RETRACES.replace("5 out of the last 5", "2 out of the last 9"), None),
         ([sampled(2, cores=0.1), sampled(2, cores=0.2)], "", Symptom.IDLE),
         ([sampled(2, cores=0.1), sampled(2, cores=0.4)], "", None),
+        ([[replace(each, host_idle_seconds=9.0) for each in sampled(2, cores=0.1)]], "", None),
         ([sampled(2, cores=0.1), sampled(0, cores=0.9)], "", None),  # only the first one reports
         ([sampled(0, cores=0.1)], "", None),  # takes no steps
     ],

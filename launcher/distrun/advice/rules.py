@@ -30,7 +30,8 @@ _FEWEST_SAMPLES, _FEWEST_STEPS = 16, 8
 _BEHIND = 0.7
 """Of the steps a second that the others of its role take: a task that takes fewer is behind."""
 _IDLE = 0.25
-"""Of its GPUs or of a core: a task that takes steps and uses less waits for most of the time."""
+"""Of its GPUs or of a core: a task that takes steps and uses less waits for most of the time. If no
+more of its host's cores is left, it waits for them."""
 _LEAST_UNASKED = 0.2
 """The least share of the job's time for which a task is named in advice."""
 _MOSTLY, _MANY_STEPS = 0.5, 5.0
@@ -197,11 +198,13 @@ def find_slowdown(samples: Sequence[Sample]) -> Slowdown | None:
 
 
 def _cores(samples: Sequence[Sample]) -> float:
-    """Return the cores that a task uses; infinite: unknown, or it uses GPUs."""
+    """Return the cores that a task uses; infinite: unknown, or it uses GPUs, or none are left."""
     first, *_, last = samples
     if last.gpu_memory_bytes or last.cpu_seconds is None or first.cpu_seconds is None:
         return math.inf
-    return (last.cpu_seconds - first.cpu_seconds) / (last.at - first.at)
+    seconds = last.at - first.at
+    idle = (last.host_idle_seconds or 0.0) - (first.host_idle_seconds or 0.0)
+    return (last.cpu_seconds - first.cpu_seconds) / seconds if idle > _IDLE * seconds else math.inf
 
 
 def _gpu_load(samples: Sequence[Sample]) -> float | None:

@@ -40,6 +40,7 @@ class Sample(Frozen, kw_only=True):
         read_bytes, written_bytes: by read and write calls, of files, pipes and terminals.
         gpu_memory_bytes: None if the host has no nvidia-smi, or it does not report it.
         gpu_percent: the mean load of the GPUs that they use; None: none, or not known.
+        host_idle_seconds: how long nobody used the cores of the task's host, in all.
         progress: the numbers that the task had reported or printed last, such as STEP and LOSS.
     """
 
@@ -53,6 +54,7 @@ class Sample(Frozen, kw_only=True):
     written_bytes: int | None = None
     gpu_memory_bytes: int | None = None
     gpu_percent: float | None = None
+    host_idle_seconds: float | None = None
     progress: dict[str, float] = field(default_factory=dict)
 
 

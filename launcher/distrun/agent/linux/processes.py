@@ -91,6 +91,14 @@ def read_short(path: str) -> bytes:
         os.close(descriptor)
 
 
+def core_seconds() -> Tuple[float, float]:
+    """Return how long all cores of this host together were busy, and idle. Raises OSError."""
+    counts = [int(word) for word in read_short("/proc/stat").split(b"\n")[0].split()[1:9]]
+    idle = counts[3] + counts[4]
+    ticks = os.sysconf("SC_CLK_TCK")
+    return (sum(counts) - idle) / ticks, idle / ticks
+
+
 def command(pid: int) -> str:
     """The beginning of a process's command line, or its name; empty if it has ended."""
     try:

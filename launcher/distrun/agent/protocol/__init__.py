@@ -369,7 +369,8 @@ class UsageSampled(Report):
 
     `cpu_seconds` have been used by the attempt so far. Memory is resident memory. The bytes that
     were read and written are those of read and write calls. `gpu_percent` is the mean load of the
-    GPUs that they use. `progress` has the latest values that the task has reported. None: unknown.
+    GPUs that they use. `host_idle_seconds` counts, for all cores of the host, how long nobody used
+    them. `progress` has the latest values that the task has reported. None: unknown.
     """
 
     task: str
@@ -383,6 +384,7 @@ class UsageSampled(Report):
     written_bytes: Optional[int]
     gpu_memory_bytes: Optional[int]
     gpu_percent: Optional[float]
+    host_idle_seconds: Optional[float]
     progress: Dict[str, str]
 
 

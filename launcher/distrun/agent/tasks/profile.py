@@ -244,13 +244,8 @@ def _host_counters(pid: int) -> Dict[str, float]:
     """Counters of the host, in seconds."""
     return {
         "throttled": _try(lambda: facts.throttled_seconds(pid), 0.0),
-        "host_busy": _try(_busy_seconds, 0.0),
+        "host_busy": _try(lambda: processes.core_seconds()[0], 0.0),
     }
-
-
-def _busy_seconds() -> float:
-    words = [int(word) for word in processes.read_short("/proc/stat").split(b"\n")[0].split()[1:9]]
-    return (sum(words) - words[3] - words[4]) / os.sysconf("SC_CLK_TCK")
 
 
 def _state(pid: int) -> Dict[str, Any]:

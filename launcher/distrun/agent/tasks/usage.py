@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import time
@@ -77,6 +78,7 @@ class UsageSampler:
         self._gpu_call: Optional[ForkedCall] = None
         self._gpus_used: Optional[GpusUsed] = None
         """The last answer; None: there was none yet, or the last question failed."""
+        self._host_idle: Optional[float] = None
         self._next = loop.call_at(None, self._sample)
 
     def start(self, task: Task) -> None:
@@ -88,6 +90,8 @@ class UsageSampler:
         now, at = self._loop.now(), time.time()
         interval = max(_FIRST_INTERVAL, (now - self._last_start) / _SAMPLES_PER_AGE)
         running = [each for each in self._records.values() if each.task.is_running]
+        with contextlib.suppress(OSError):
+            self._host_idle = processes.core_seconds()[1]
         is_idle = [self._sample_task(each, now, at) for each in running]
         self._idle_rounds = self._idle_rounds + 1 if all(is_idle) else 0
         longest = max(interval, _LONGEST_IDLE_INTERVAL)
@@ -155,7 +159,7 @@ class UsageSampler:
     def _measure(self, record: _Record, at: float) -> UsageSampled:
         task, progress = record.task, dict(record.task.progress)
         if record.is_hidden:
-            nothing = (None, None, None, None, None, None, None, None)
+            nothing = (None, None, None, None, None, None, None, None, None)
             return UsageSampled(task.name, task.attempt, at, *nothing, progress)
         count, ticks, pages = record.load
         record.peak = max(record.peak, pages * _PAGE)
@@ -170,6 +174,7 @@ class UsageSampler:
             None if written is None else record.written,
             None if gpus is None else gpus.memory_of(record.pids),
             None if gpus is None else gpus.percent_of(record.pids),
+            self._host_idle,
             progress,
         )
 
