@@ -88,6 +88,7 @@ def test_pods_that_wait_in_a_queue_again_are_waited_for(
     for losses in (1, 2, 3):  # what Kubernetes has created in its place is used at once
         job.kill_agent("h2")
         job.until(lambda: len(job.hosts_of("worker:1")) > losses, 5)  # noqa: B023
+    assert "try  " not in job.told()
     said = Cause(Code.POD_QUEUED)
     job.kill_agent("h2")
     job.until(lambda: job.status()["state"] == "pending", 60)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from distrun.lifecycle import is_host_preempted
 from distrun.verdict.model import Evidence, Replacement, Source, Verdict
 from distrun.words.causes import cause_advice, cause_text, restart_reason
 from distrun.words.formats import format_count, format_duration
@@ -87,6 +88,8 @@ def evidence_lines(verdict: Verdict) -> list[str]:
     if verdict.replacement is not None:
         done = replacement_text(verdict.replacement, with_cause=False)
         lines.append(labelled("done", done))
+        if is_host_preempted(verdict.cause):
+            return lines  # nothing is left to do
     return lines + _advice_lines(verdict)
 
 
