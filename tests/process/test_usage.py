@@ -194,32 +194,24 @@ def test_jobs_are_listed_with_cause_and_metric(distrun: Distrun, terminal: OpenT
     distrun("kill")
 
 
-STEPS = (
-    "pause=0.1; test $DISTRUN_TASK = worker:1 && pause=0.4; i=0; n=1; total=9000; "
-    "test $DISTRUN_TASK = worker:2 && n=9 total=77; "  # it tests: these are other steps
-    "while [ ! -e {go} ]; do i=$((i+1)); echo step $((i/n))/$total loss 0.$i; sleep $pause; done"
-)
-
-
-def test_status_and_ps_tell_progress_and_who_is_behind(distrun: Distrun, tmp_path: Path) -> None:
-    script = STEPS.format(go=tmp_path / "go")
-    job = distrun.detached(script, workers=3)
-    wait_until(lambda: (distrun.status()["behind"] or "").startswith("worker:1"))
+def test_status_and_ps_tell_progress(distrun: Distrun, tmp_path: Path) -> None:
+    script = (
+        "pause=0.1; test $DISTRUN_TASK = worker:1 && pause=0.4; i=0; while [ ! -e go ]; "
+        "do i=$((i+1)); echo step $i/9000 loss 0.$i; sleep $pause; done"
+    ).replace("go", str(tmp_path / "go"))
+    job = distrun.detached(script, workers=2)
     history = distrun.home / "jobs" / job / "history"
     wait_until(lambda: len(list(history.glob("*"))) == len(distrun.status()["tasks"]))
     shutil.rmtree(history)  # what hardly computes has few samples
     wait_until(lambda: distrun.status()["seconds_left"] is not None)
     found = distrun.status()
-    assert found["seconds_left"] > 1
+    assert found["seconds_left"] > 1200, "that of the slowest"
     for task in found["tasks"]:
         assert 0 < task["progress_at"] - task["started_at"] < 60
         assert 0 < task["last_output_at"] - task["started_at"] < 60
-    text = distrun.asked("status")
-    for each in ("worker:1 is behind: step ", " left\n", " s ago"):
-        assert each in text
-    listed = distrun("ps")
-    assert " s ago" in listed.stdout
-    assert f"distrun: {job}: worker:1 is behind: step" in listed.stderr
+    assert " left\n" in distrun.asked("status")
+    for command in ("status", "ps"):
+        assert " s ago" in distrun.asked(command)
     (tmp_path / "go").touch()
     assert distrun("wait", job).returncode == 0
     ended = distrun.status(job)

@@ -124,10 +124,12 @@ def test_what_is_chosen_stays_when_rows_are_made_again(distrun: Distrun) -> None
                 await pilot.pause(0.05)
             await pilot.press("down", "down")
             before = app._shown
+            app._pane.write("line\n" * 99)
             await pilot.resize_terminal(20, 14)
             while app._shown == before:
                 await pilot.pause(0.05)
             await pilot.pause()
+            assert app._pane.is_vertical_scroll_end, "the head is larger"
 
     asyncio.run(resized())
     assert opened == ["worker:0", "worker:1", "worker:2"]

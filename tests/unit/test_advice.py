@@ -10,6 +10,7 @@ import pytest
 from distrun.advice.model import Advice, Symptom
 from distrun.advice.profile import Slowdown
 from distrun.advice.rules import advise, find_slowdown
+from distrun.cli.ps import print_messages
 from distrun.frozen import replace
 from distrun.job import events
 from distrun.job.folder import JobFolder
@@ -98,7 +99,7 @@ def test_gpus_leave_cores_idle_and_idle_gpus_and_slow_checkpoints_are_told() -> 
     assert advise({"worker:0": sampled(2)}, {}, {"worker:0": 0.05}) is None
 
 
-def test_status_and_json_say_it(tmp_path: Path) -> None:
+def test_status_ps_and_json_say_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = running(MWM, "worker:0", "worker:1")
     folder = JobFolder(tmp_path)
     for task, rate in (("worker:0", 2.0), ("worker:1", 1.0)):
@@ -112,9 +113,14 @@ def test_status_and_json_say_it(tmp_path: Path) -> None:
     told = view.to_json()["advice"]
     assert (told["symptom"], told["task"]) == ("behind", "worker:1")
     assert told["text"] in job_notes(view)
+    print_messages([view])
+    assert f"{folder.job_id}: {view.to_json()['behind']}\n" in capsys.readouterr().err
     assert f"distrun profile {folder.job_id}" in told["text"]
-    for task in ("worker:0", "worker:1"):
-        job.gone(task)
+    job.gone("worker:0")
+    half = ReadJob(folder, job.state)
+    half.supervisor = 1
+    assert half.progress == half.tasks[1].progress, "of the one that runs"
+    job.gone("worker:1")
     job.finish()
     ended = ReadJob(folder, replace(job.state, ended_at=time.time()))
     assert "while it runs" not in ended.to_json()["advice"]["text"]

@@ -150,24 +150,16 @@ def test_the_time_that_a_bar_shows(text: str) -> None:
 
 
 def estimates(reports: Iterator[Values], seconds: float) -> list[float | None]:
-    left, clock = TimeLeft(), 50.0
-    found = []
-    for values in reports:
-        found.append(left.update("worker:0", values, clock))
-        clock += seconds
-    return found
+    left = TimeLeft()
+    return [left.update(values, 50.0 + at * seconds) for at, values in enumerate(reports)]
 
 
 def counted(epochs: int, steps: int, *, over_all: bool) -> Iterator[Values]:
     for epoch in range(1, epochs + 1):
         for step in range(1, steps + 1):
             before, total = ((epoch - 1) * steps, epochs * steps) if over_all else (0, steps)
-            yield {
-                "EPOCH": str(epoch),
-                "EPOCHS": str(epochs),
-                "STEP": str(before + step),
-                "STEPS": str(total),
-            }
+            counts = {"EPOCH": epoch, "EPOCHS": epochs, "STEP": before + step, "STEPS": total}
+            yield {key: str(count) for key, count in counts.items()}
 
 
 @pytest.mark.parametrize("over_all", [False, True])
@@ -178,6 +170,15 @@ def test_the_rest_takes_as_long_as_the_rate_says(over_all: bool) -> None:
     assert known[0][0] <= 22
     assert all(left == pytest.approx((59 - at) * 2.0, abs=0.1) for at, left in known)
     assert len(known) >= 60 - 22
+
+
+def test_an_evaluation_after_each_epoch_takes_its_time_too() -> None:
+    left, values = TimeLeft(), [*counted(3, 20, over_all=False)]
+    for at, each in enumerate(values):  # an epoch takes 100 s
+        now = at // 20 * 100 + at % 20 * 2.0
+        assert (found := left.update(each, now)) == pytest.approx(300 - now, abs=6) or at < 20, (
+            found
+        )
 
 
 def test_what_does_not_move_any_more_has_no_time_left() -> None:

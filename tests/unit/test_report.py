@@ -87,9 +87,13 @@ def test_an_evaluators_restarts_are_not_the_jobs(folder: JobFolder) -> None:
 
 def test_all_in_which_a_task_differs_is_in_its_row(folder: JobFolder) -> None:
     first = ["worker:0 first", *["worker:0 reports STEP=100"] * 2]
-    keep(folder, play(["mwm worker:2", *first, "worker:1 first", "worker:1 reports STEP=40"]))
-    late = "slowest: 4.0 s until its first step; usual: 2.0 s"
-    assert Report(folder).marks == {"worker:1": f"{late}; slowest: 40 steps; usual: 100"}
+    ends = ["worker:1 first", "worker:1 reports STEP=40", "worker:0 gone 0", "worker:1 gone 0"]
+    job = play(["mwm worker:2", *first, *ends])
+    (late,) = (e for e in job.history if isinstance(e, events.FirstStep) and e.task == "worker:1")
+    job.history[job.history.index(late)] = replace(late, at=late.at + 20)
+    keep(folder, job)
+    found = "slowest: 24 s until its first step; usual: 2.0 s; slowest: 40 steps; usual: 100"
+    assert Report(folder).marks == {"worker:1": found}
     drawn = {task: each[-1].progress for task, each in Report(folder).samples.items()}
     assert drawn == {"worker:0": {"STEP": 100}, "worker:1": {"STEP": 40}}, "also without samples"
 

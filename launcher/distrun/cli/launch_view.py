@@ -38,7 +38,7 @@ class LaunchView:
         self._terminal = Terminal(output, stream, messages)
         self.has_status_line = self._terminal.has_status_line
         self.write_output = self._terminal.write
-        self._time_left = TimeLeft()
+        self._times_left: dict[str, TimeLeft] = {}
         self._kill_due: float | None = None
         """When tasks that are being stopped get SIGKILL (monotonic)."""
         self._bar = TransferBar(self._terminal)
@@ -81,9 +81,10 @@ class LaunchView:
             return f"{stopping or self._phase}  {format_duration(seconds)}" if seconds >= 1 else ""
         up = sum(task.phase is TaskPhase.RUNNING for task in state.tasks.values())
         before = [stopping or _restarting(state), f"{up}/{len(state.tasks)} tasks up"]
-        task = next((name for name in state.tasks if name in progress), "")
-        reported = progress.get(task, {})
-        left = None if stopping else self._time_left.update(task, reported, time.monotonic())
+        known = [task for task in state.tasks.values() if progress.get(task.name)]
+        running = [task.name for task in known if task.phase is TaskPhase.RUNNING]
+        reported = progress[(running or [task.name for task in known])[0]] if known else {}
+        left = None if stopping else self._time_left({name: progress[name] for name in running})
         words = progress_words(reported, rate_of=" examples", left=left, is_running=not stopping)
         while True:
             parts = [*before, *words, format_duration(seconds), state.job_id]
@@ -91,6 +92,15 @@ class LaunchView:
             if len(words) <= _LEAST_WORDS or clip(line, self._terminal.columns) == line:
                 return line
             words.pop()
+
+    def _time_left(self, progress: Mapping[str, Mapping[str, str]]) -> float | None:
+        """Return the seconds that the last of these tasks needs; None: unknown."""
+        now = time.monotonic()
+        left = (
+            self._times_left.setdefault(name, TimeLeft()).update(values, now)
+            for name, values in progress.items()
+        )
+        return max(filter(None, left), default=None)
 
     def _stopping(self) -> str:
         """`stopping, SIGKILL in 7 s` if it is known when that signal is due."""

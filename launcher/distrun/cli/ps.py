@@ -72,14 +72,14 @@ def command(everything: bool, last: int | None, failed: bool, quiet: bool, as_js
         console.print_json({"jobs": [row | its for row, its in zip(rows, progress, strict=True)]})
     elif rows:
         _print_table(rows, [job.progress for job in jobs])
-        _print_messages(jobs)
+        print_messages(jobs)
     else:
         none = "no jobs yet" if everything else "no job is running; -a lists ended jobs, too"
         console.print_message("no job has failed" if failed else none)
     return 0
 
 
-def _print_messages(jobs: Sequence[Job]) -> None:
+def print_messages(jobs: Sequence[Job]) -> None:
     for job in jobs:
         for each in filter(None, (job.behind, *(job.warnings if job.is_running else ()))):
             console.print_message(f"{job.folder.job_id}: {each}")

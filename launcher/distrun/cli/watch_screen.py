@@ -154,6 +154,7 @@ class WatchApp(App[int]):
         for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(signum, self.exit, 128 + signum)
         self._table.focus()
+        self._pane.anchor()  # the head may grow, above it
         self._look()
         self.set_interval(_REFRESH_SECONDS, self._look)
         self.set_interval(_LOG_SECONDS, self._follow_log)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from distrun.advice.model import SECONDS, Advice
+from distrun.advice.model import SECONDS, Advice, Symptom
 from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol.causes import Code
@@ -19,7 +19,6 @@ from distrun.job import control, events, history, record, resumption
 from distrun.job.events import Outcome, Result
 from distrun.job.folder import JobFolder
 from distrun.job.json_output import output_json, progress_json
-from distrun.job.steps import behind
 from distrun.job.timing import Activity, Timing
 from distrun.lifecycle import (
     JOB,
@@ -36,7 +35,7 @@ from distrun.spec.problems import printable
 from distrun.verdict.model import Kind, Replacement
 from distrun.words.advice import advice_text
 from distrun.words.causes import cause_text
-from distrun.words.progress import TimeLeft, number
+from distrun.words.progress import TimeLeft
 
 if TYPE_CHECKING:
     from distrun.agent.protocol import Progress
@@ -344,8 +343,17 @@ class Job:
 
     @property
     def progress(self) -> Mapping[str, str]:
-        """The progress that the first of its tasks which reports any has reported last."""
-        return next((values for values, _ in self._reports.values() if values), {})
+        """What the first of its tasks that report any has reported last, a running one if any."""
+        return self._first_report[0]
+
+    @cached_property
+    def _first_report(self) -> tuple[Mapping[str, str], float | None]:
+        found = {name: report for name, report in self._reports.items() if report[0]}
+        running = [found[name] for name in found if self._is_running(name)]
+        return next(iter(running or found.values()), ({}, None))
+
+    def _is_running(self, name: str) -> bool:
+        return self.state.tasks[name].phase is TaskPhase.RUNNING
 
     @cached_property
     def _answer(self) -> tuple[Mapping[str, Progress], DistrunError | None]:
@@ -401,52 +409,36 @@ class Job:
     @property
     def progress_at(self) -> float | None:
         """When `progress` was reported, in Unix seconds; None: unknown, or by an ended attempt."""
-        return next((at for values, at in self._reports.values() if values), None)
+        return self._first_report[1]
 
     @cached_property
     def time_left(self) -> float | None:
-        """The seconds until the first task that reports its work has done it, or the one behind."""
-        found = (name for name, (values, at) in self._reports.items() if values and at)
-        name = self._behind[0] if self._behind is not None else next(found, None)
-        if name is None or not self.is_running or self.state.outcome is not None:
+        """The seconds until the last of the tasks that report their work has done it."""
+        if not self.is_running or self.state.outcome is not None:
             return None
+        running = [name for name in self._reports if self._is_running(name)][:_MOST_ADVISED]
+        return max(filter(None, map(self._time_left_of, running)), default=None)
+
+    def _time_left_of(self, name: str) -> float | None:
         (values, at), task = self._reports[name], self.state.tasks[name]
+        if not values or at is None:
+            return None
         left = TimeLeft()
         if task.first_step_at is not None:  # a task that hardly computes is hardly sampled
-            left.update(name, {**values, **task.first_step}, task.first_step_at)
+            left.update({**values, **task.first_step}, task.first_step_at)
         for sample in history.last(self.folder, name, _SAMPLES):
             if sample.attempt == task.attempt:
-                reported = {key: str(value) for key, value in sample.progress.items()}
-                left.update(name, reported, sample.at)
-        left.update(name, values, at or 0.0)
-        return left.update(name, values, max(at or 0.0, time.time()))
+                reported = {key: f"{value:.12g}" for key, value in sample.progress.items()}
+                left.update(reported, sample.at)
+        left.update(values, at)
+        return left.update(values, max(at, time.time()))
 
     @property
     def behind(self) -> str | None:
-        """Which running task has done clearly fewer steps than the others of its role."""
-        if self._behind is None:
-            return None
-        name, least, usual = self._behind
-        return f"{name} is behind: step {least:,.0f}, the others are at {usual:,.0f}"
-
-    @cached_property
-    def _behind(self) -> tuple[str, float, float] | None:
-        """The task that is behind, its step, and the others'. A lost link hides its tasks."""
-        found: dict[str, dict[str, float]] = {}
-        for name, report in self._answer[0].items():  # others are of different times
-            task, values = self.state.tasks[name], report.values
-            host = self.state.hosts.get(task.host)
-            if task.phase is not TaskPhase.RUNNING or (host and host.link_lost):
-                continue
-            step, epoch = number(values.get("STEP", "")), number(values.get("EPOCH", "0"))
-            if step is not None and epoch is not None:
-                same = f"{name.partition(':')[0]} {epoch} {number(values.get('STEPS', ''))}"
-                found.setdefault(same, {})[name] = step
-        for done in found.values():
-            first = (number(self.state.tasks[name].first_step.get("STEP", "")) for name in done)
-            if task_behind := behind(done, [step for step in first if step is not None]):
-                return task_behind
-        return None
+        """Which running task is slower than the others of its role, or lets them wait."""
+        advice = self.advice if self.is_running else None
+        is_one = advice is not None and advice.symptom in (Symptom.BEHIND, Symptom.WAITED_FOR)
+        return self.advice_words if is_one else None
 
     @cached_property
     def advice(self) -> Advice | None:

@@ -10,7 +10,7 @@ from enum import Enum
 from distrun.frozen import Frozen
 from distrun.job import events
 from distrun.job.stacks import odd_one
-from distrun.job.steps import STEP, behind, is_of_epoch, steps_done
+from distrun.job.steps import STEP, is_of_epoch, steps_done
 from distrun.job.timing import BESIDE_OTHERS, Activity, Span
 from distrun.lifecycle import TaskPhase, TaskState
 
@@ -24,8 +24,8 @@ class Measure(Enum):
     That is a part of what is usual, and an amount in the measure's unit.
     """
 
-    START = ("start", 0.3, 1.0)
-    STEPS = ("steps", 0.05, 5.0)  # as Job.behind
+    START = ("start", 0.3, 10.0)
+    STEPS = ("steps", 0.05, 5.0)
     LOAD = ("load", 0.5, 20.0)
     MEMORY = ("memory", 0.5, 100e6)
     READ = ("read", 1.0, 100e6)
@@ -112,19 +112,19 @@ def _starts(spans: Sequence[Span], tasks: set[str]) -> dict[str, float]:
 
 
 def _steps(group: Sequence[TaskState]) -> dict[str, float]:
-    """Return the steps done of those that report them; empty if they cannot be compared."""
+    """Return the steps done of those that report them; empty if they cannot be compared.
+
+    While tasks run, their reports are of different times, and one may have begun later.
+    """
+    if any(task.phase is TaskPhase.RUNNING for task in group):
+        return {}
     counts = {task.name: _numbers(task.reported) for task in group}
     known = {task: values for task, values in counts.items() if STEP in values}
     ordered = sorted(known.values(), key=lambda each: (each.get("EPOCH", 0.0), each[STEP]))
     of_epoch = is_of_epoch(ordered)
     if not known or (of_epoch and not all("STEPS" in each for each in ordered)):
         return {}
-    done = {task: steps_done(each, of_epoch=of_epoch) for task, each in known.items()}
-    if any(task.phase is TaskPhase.RUNNING for task in group):
-        first = [_numbers(task.first_step) for task in group]
-        if behind(done, [each[STEP] for each in first if STEP in each]) is None:
-            return {}
-    return done
+    return {task: steps_done(each, of_epoch=of_epoch) for task, each in known.items()}
 
 
 def _numbers(reported: Mapping[str, str]) -> dict[str, float]:

@@ -75,14 +75,11 @@ class TimeLeft:
     """Estimates when a task's work is complete, from its counts, their totals and the time.
 
     A step may count over all epochs or within one. In the first of several epochs, that is unknown
-    as long as both fit; then there is no estimate.
+    as long as both fit; then there is no estimate. From the second epoch on, whole ones count: an
+    evaluation after each takes its time, too.
     """
 
     def __init__(self) -> None:
-        self._start("")
-
-    def _start(self, task: str) -> None:
-        self._task = task
         self._within_epoch = False
         self._bars: dict[float | None, float] = {}
         """By their totals, the last part of each bar that names no epoch; inf: it began again."""
@@ -90,19 +87,31 @@ class TimeLeft:
         """The part of the work at the first report, and when that was."""
         self._latest = (0.0, 0.0)
         self._changes = 0
+        self._epoch = ""
+        self._whole: tuple[float, float] | None = None
+        """The same at the first report of the present epoch, if that is a later one."""
+        self._early: tuple[float, float] | None = None
+        """At the first report, the part of what its steps count, while that is unknown."""
 
-    def update(self, task: str, values: Mapping[str, str], now: float) -> float | None:
-        """Return the seconds left, after what a task has reported until `now`; None: unknown."""
-        if task != self._task:
-            self._start(task)
-        part = self._part(values)
+    def update(self, values: Mapping[str, str], now: float) -> float | None:
+        """Return the seconds left, after what the task has reported until `now`; None: unknown."""
+        part, epoch = self._part(values), values.get("EPOCH", "")
         if part is None:
+            steps = fraction(values, "STEP", "STEPS")
+            if steps is not None and epoch == "1":
+                self._early = min(self._early or (steps, now), (steps, now))
             return None
-        if "EPOCH" not in values and self._begins_again(number(values["STEPS"]), part):
+        if not epoch and self._begins_again(number(values["STEPS"]), part):
             return None
+        if self._first is None and self._early is not None:
+            steps, at = self._early
+            share = 1 / (number(values["EPOCHS"]) or 1) if self._within_epoch else 1
+            self._first, self._latest, self._epoch = (steps * share, at), (0.0, at), "1"
         if self._first is None or part < self._latest[0]:
             self._first = self._latest = part, now
-            self._changes = 0
+            self._changes, self._epoch, self._whole = 0, epoch, None
+        if epoch != self._epoch:
+            self._epoch, self._whole = epoch, (part, now)
         if part != self._latest[0]:
             self._latest = part, now
             self._changes += 1
@@ -111,8 +120,9 @@ class TimeLeft:
             return None
         if now - at > max(_UNUSUAL * (at - start) / self._changes, _LONGEST_PAUSE):
             return None
+        reached, at = self._whole or self._latest
         left = (1 - reached) * (at - start) / (reached - first) - (now - at)
-        return max(0.0, left) if left < _LONGEST_LEFT else None
+        return left if 0 < left < _LONGEST_LEFT else None
 
     def _begins_again(self, total: float | None, part: float) -> bool:
         """Whether a bar is one of several, perhaps one an epoch: how many follow is unknown."""
