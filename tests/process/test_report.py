@@ -129,6 +129,17 @@ def test_the_page_goes_where_it_is_asked_to(distrun: Distrun, report: Callable[.
     assert f"<title>{folder.name}: " in report(fault=f"{folder.name} is missing: ")
 
 
+def test_a_running_task_that_is_behind_is_marked(
+    distrun: Distrun, report: Callable[..., str]
+) -> None:
+    script = 'echo "step 1 loss 1"; echo "step $((97 - DISTRUN_RANK / 2 * 78)) loss 1"; sleep 600'
+    job = distrun.detached(script, workers=3)
+    wait_until(lambda: all(each["progress"] for each in distrun.status()["tasks"]))
+    marks = {row[0]: row[-1] for row in rows_of(report(), "tasks")}
+    assert "slowest: 19 steps; usual: 97" in marks["worker:2"]
+    distrun.checked("kill", job)
+
+
 def test_all_jobs_are_compared(distrun: Distrun, terminal: OpenTerminal) -> None:
     """One that ran for a day, one that failed at once, and one that runs and tells nothing."""
     folder = write_long_job(distrun.home / "jobs" / "long-aaaaaa", hosts=2)

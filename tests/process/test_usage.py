@@ -194,7 +194,7 @@ def test_jobs_are_listed_with_cause_and_metric(distrun: Distrun, terminal: OpenT
     distrun("kill")
 
 
-def test_status_and_ps_tell_progress(distrun: Distrun, tmp_path: Path) -> None:
+def test_status_and_ps_tell_progress_and_who_is_behind(distrun: Distrun, tmp_path: Path) -> None:
     script = (
         "pause=0.1; test $DISTRUN_TASK = worker:1 && pause=0.4; i=0; while [ ! -e go ]; "
         "do i=$((i+1)); echo step $i/9000 loss 0.$i; sleep $pause; done"
@@ -210,6 +210,9 @@ def test_status_and_ps_tell_progress(distrun: Distrun, tmp_path: Path) -> None:
         assert 0 < task["progress_at"] - task["started_at"] < 60
         assert 0 < task["last_output_at"] - task["started_at"] < 60
     assert " left\n" in distrun.asked("status")
+    wait_until(lambda: (distrun.status()["behind"] or "").startswith("worker:1 is behind: step "))
+    assert "worker:1 is behind: step " in distrun.asked("status")
+    assert f"distrun: {job}: worker:1 is behind: step" in distrun("ps").stderr
     for command in ("status", "ps"):
         assert " s ago" in distrun.asked(command)
     (tmp_path / "go").touch()

@@ -157,11 +157,13 @@ def test_the_slowest_and_the_odd_tasks_are_found() -> None:
     }  # fmt: skip
 
 
-def test_of_two_tasks_the_usual_value_is_the_others() -> None:
+def test_of_two_tasks_one_is_behind_the_other_if_not_for_two_reports_only() -> None:
     (found,) = outliers([task(NAMES[0]), task(NAMES[1], step=40)], [], [])
     assert (found.task, found.value, found.usual) == (NAMES[1], 40.0, 100.0)
-    runs = [replace(task(NAMES[0]), phase=TaskPhase.RUNNING), task(NAMES[1], step=40)]
-    assert outliers(runs, [], []) == [], "one may have begun later, or is asked between two reports"
+    running: Any = {"phase": TaskPhase.RUNNING, "first_step": {"STEP": "100"}}
+    for steps, behind in (((300, 100), []), ((600, 200), [B]), ((380, 210), [B])):
+        both = [replace(task(n, step=s), **running) for n, s in zip((A, B), steps, strict=True)]
+        assert [each.task for each in outliers(both, [], [])] == behind
 
 
 def test_the_slowest_is_the_one_that_has_done_least_in_all_epochs() -> None:

@@ -29,6 +29,9 @@ def test_a_short_cut_loses_no_line_and_doubles_none(lose: Any, find: Any, world:
         job.print("worker:1", "more than may be under way\n" * 9_000)
         job.print_lines("worker:1", 21, 30)
     job.until(lambda: "LinkLost" in job.kinds, 12)
+    job.print("worker:0", "step 50 loss 0.3\nstep 90 loss 0.2\n")
+    job.advance(1)
+    assert not find or job.status()["behind"] is None, "nobody knows how far worker:1 is"
     if find:
         find(job, "h2")
     job.until(lambda: "LinkRestored" in job.kinds, 12)

@@ -47,7 +47,11 @@ class ProgramCheck:
 
         def run() -> NoReturn:
             signal.pthread_sigmask(signal.SIG_BLOCK, _END_OR_EXIT)
-            if not (checker := os.fork()):
+            try:
+                checker = os.fork()
+            except OSError:  # a limit on processes: without an answer, nothing was checked
+                os._exit(_DEFECT)
+            if not checker:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, _END_OR_EXIT)
                 _send(writer, to_json(find(spec)))
                 os._exit(0)

@@ -19,6 +19,7 @@ from distrun.job import control, events, history, record, resumption
 from distrun.job.events import Outcome, Result
 from distrun.job.folder import JobFolder
 from distrun.job.json_output import output_json, progress_json
+from distrun.job.steps import behind
 from distrun.job.timing import Activity, Timing
 from distrun.lifecycle import (
     JOB,
@@ -35,7 +36,7 @@ from distrun.spec.problems import printable
 from distrun.verdict.model import Kind, Replacement
 from distrun.words.advice import advice_text
 from distrun.words.causes import cause_text
-from distrun.words.progress import TimeLeft
+from distrun.words.progress import TimeLeft, number
 
 if TYPE_CHECKING:
     from distrun.agent.protocol import Progress
@@ -435,10 +436,33 @@ class Job:
 
     @property
     def behind(self) -> str | None:
-        """Which running task is slower than the others of its role, or lets them wait."""
+        """Which running task is slower or behind the others of its role, or lets them wait."""
         advice = self.advice if self.is_running else None
-        is_one = advice is not None and advice.symptom in (Symptom.BEHIND, Symptom.WAITED_FOR)
-        return self.advice_words if is_one else None
+        if advice is not None and advice.symptom in (Symptom.BEHIND, Symptom.WAITED_FOR):
+            return self.advice_words
+        if self._behind is None:
+            return None
+        name, least, usual = self._behind
+        return f"{name} is behind: step {least:,.0f}, the others are at {usual:,.0f}"
+
+    @cached_property
+    def _behind(self) -> tuple[str, float, float] | None:
+        """The task that is behind, its step, and the others'. A lost link hides its tasks."""
+        found: dict[str, dict[str, float]] = {}
+        for name, report in self._answer[0].items():  # others are of different times
+            task, values = self.state.tasks[name], report.values
+            host = self.state.hosts.get(task.host)
+            if task.phase is not TaskPhase.RUNNING or (host and host.link_lost):
+                continue
+            step, epoch = number(values.get("STEP", "")), number(values.get("EPOCH", "0"))
+            if step is not None and epoch is not None:
+                same = f"{name.partition(':')[0]} {epoch} {number(values.get('STEPS', ''))}"
+                found.setdefault(same, {})[name] = step
+        for done in found.values():
+            first = (number(self.state.tasks[name].first_step.get("STEP", "")) for name in done)
+            if task_behind := behind(done, [step for step in first if step is not None]):
+                return task_behind
+        return None
 
     @cached_property
     def advice(self) -> Advice | None:

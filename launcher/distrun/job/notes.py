@@ -82,6 +82,8 @@ def _notes_while_running(job: Job) -> list[str]:
     notes += [f"about {format_duration(job.time_left)} left"] if job.time_left is not None else []
     if job.advice is not None:
         notes.append(job.advice_words)
+    if job.behind is not None and job.behind not in notes:
+        notes.append(job.behind)
     if job.state.quiet is not None and job.state.outcome is None:
         notes.append(quiet_text(job.state.quiet, time.time()))
         notes.append(quiet_advice(job.folder.job_id))

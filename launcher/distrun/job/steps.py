@@ -10,6 +10,8 @@ Report = tuple[float, Mapping[str, float]]
 """When it was made (Unix time), and its values."""
 STEP = "STEP"
 _FEWEST = 8
+_FEWEST_BEHIND, _BEHIND = 5.0, 0.2
+"""By how many steps, and by which share of them, a task is behind the others."""
 
 
 def is_of_epoch(reports: Sequence[Mapping[str, float]]) -> bool:
@@ -32,6 +34,27 @@ def _is_elsewhere(values: Mapping[str, float]) -> bool:
 def steps_done(values: Mapping[str, float], *, of_epoch: bool) -> float:
     before = (values.get("EPOCH", 1.0) - 1) * values.get("STEPS", 0.0) if of_epoch else 0.0
     return before + values[STEP]
+
+
+def behind(done: Mapping[str, float], first: Sequence[float]) -> tuple[str, float, float] | None:
+    """Return the running task that is behind, its step, and the one that is usual for the others.
+
+    Not for two reports: of two tasks that print every 100th step, one is seen at 300 and the other
+    at 400.
+
+    Args:
+        done: the step that each task reported last.
+        first: the steps that they reported first, if that is known.
+    """
+    (least, name), *others = sorted((step, name) for name, step in done.items())
+    usual = others[len(others) // 2][0] if others else least
+    if usual - least < max(_FEWEST_BEHIND, usual * _BEHIND):
+        return None
+    differences = [step - least for step in {*done.values(), *(first or [0.0])}]
+    if len(differences) < 3 or not all(map(math.isfinite, differences)):
+        return None
+    between_reports = math.gcd(*map(int, differences))
+    return (name, least, usual) if usual - least > 2 * between_reports else None
 
 
 def steps_over_time(reports: Sequence[Report]) -> list[tuple[float, float]]:

@@ -10,7 +10,7 @@ from enum import Enum
 from distrun.frozen import Frozen
 from distrun.job import events
 from distrun.job.stacks import odd_one
-from distrun.job.steps import STEP, is_of_epoch, steps_done
+from distrun.job.steps import STEP, behind, is_of_epoch, steps_done
 from distrun.job.timing import BESIDE_OTHERS, Activity, Span
 from distrun.lifecycle import TaskPhase, TaskState
 
@@ -112,19 +112,19 @@ def _starts(spans: Sequence[Span], tasks: set[str]) -> dict[str, float]:
 
 
 def _steps(group: Sequence[TaskState]) -> dict[str, float]:
-    """Return the steps done of those that report them; empty if they cannot be compared.
-
-    While tasks run, their reports are of different times, and one may have begun later.
-    """
-    if any(task.phase is TaskPhase.RUNNING for task in group):
-        return {}
+    """Return the steps done of those that report them; empty if they cannot be compared."""
     counts = {task.name: _numbers(task.reported) for task in group}
     known = {task: values for task, values in counts.items() if STEP in values}
     ordered = sorted(known.values(), key=lambda each: (each.get("EPOCH", 0.0), each[STEP]))
     of_epoch = is_of_epoch(ordered)
     if not known or (of_epoch and not all("STEPS" in each for each in ordered)):
         return {}
-    return {task: steps_done(each, of_epoch=of_epoch) for task, each in known.items()}
+    done = {task: steps_done(each, of_epoch=of_epoch) for task, each in known.items()}
+    if any(task.phase is TaskPhase.RUNNING for task in group):
+        first = [_numbers(task.first_step) for task in group]
+        if behind(done, [each[STEP] for each in first if STEP in each]) is None:
+            return {}
+    return done
 
 
 def _numbers(reported: Mapping[str, str]) -> dict[str, float]:
