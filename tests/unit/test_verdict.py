@@ -526,10 +526,11 @@ def test_a_script_that_goes_on(script: str, text: str, line: int, after: str, hi
         ("t.py: error: unrecognized arguments: --bad\nloss 0.2\n", ""),
         ("usage: t.py [-h]\nt.py: error: unrecognized: --bad\nloss 0.2\n", "sh -c:{1}: echo"),
         ("no data for seed 2\nstep 1\nstep 2\n", "sh -c:{1}: echo"), ("no data\nstep 1\n", ""),
+        ("epoch 1: loss 0.3\n", ""),
     ],
 )  # fmt: skip
 def test_a_program_that_did_not_run_is_told(log: str, hider: str) -> None:
-    exits = 'if not data:\n    sys.exit(f"no data for seed {seed}")'
+    exits = 'if not data:\n    sys.exit(f"no data for seed {seed}")\nsys.exit(f"{kind}: {error}")'
     script = "nvidia-smi\npyhton t.py --bad\necho ended"
     setup = "module load python/3.11\nPYTHON=python3\necho 'with python' > log\n"
     others = setup + script.replace("pyhton", "$PYTHON")

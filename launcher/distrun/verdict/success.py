@@ -70,6 +70,7 @@ _NOT_RUN = re.compile(
 """What Python or argparse prints if a program does not run."""
 _MOST_USAGE = 40
 _FIELD = re.compile(r"\{[^}]*\}")
+_LEAST_SAID = 8
 _PROGRAM = re.compile(r"[\w./-]+\.py\b")
 _EXIT_SAYS = re.compile(r"\b(?:exit|SystemExit)\(f?([\"'])(.{8,300}?)\1\)")
 _RUNS_PYTHON = re.compile(
@@ -292,17 +293,18 @@ def _refused(
     log: LogAnalysis, shell: str, read_program: Callable[[str], str]
 ) -> Iterator[tuple[int, str]]:
     """Yield where programs of a shell script say that they cannot begin, or why they exit."""
-    says = {
-        f"{'.+'.join(map(re.escape, _FIELD.split(said)))}$": name
+    says = [
+        (_FIELD.split(said), name)
         for name in _PROGRAM.findall(shell)
         for _, said in _EXIT_SAYS.findall(read_program(name))
-    }
+        if len(_FIELD.sub("", said)) >= _LEAST_SAID  # less may be any line
+    ]
     for at, line in enumerate(log.lines if shell else ()):
         found = _NOT_RUN.match(line)
         above = log.lines[max(0, at - _MOST_USAGE) : at]
         if found and (not found[1] or any(f"usage: {found[1]}" in each for each in above)):
             yield at, found[1] or "py"
-        yield from ((at, name) for said, name in says.items() if re.search(said, line))
+        yield from ((at, name) for parts, name in says if _has_parts(line, parts))
 
 
 def _is_caught(text: str, line: int) -> bool:
@@ -462,13 +464,23 @@ def _only_echoes(rest: list[str], text: str) -> bool:
     # What is expanded may be anything: a line of which nothing else is known counts once.
     printed = [_EXPANDED.split(line.translate(_QUOTES).strip()) for line in _ECHO.findall(text)]
     texts = [parts for parts in printed if any(map(str.strip, parts))]
-    known = [".*".join(map(re.escape, parts)) for parts in texts]
     others = [
         line for line in rest
         if not (line[:1].isspace() or line in text
-                or any(re.fullmatch(each, line.translate(_QUOTES)) for each in known))
+                or any(_has_parts(line.translate(_QUOTES), each) for each in texts))
     ]  # fmt: skip
-    return len(others) <= len(printed) - len(known)
+    return len(others) <= len(printed) - len(texts)
+
+
+def _has_parts(line: str, parts: list[str]) -> bool:
+    """Whether a line begins and ends with the first and last of these, the others between them."""
+    at = 0
+    for part in parts:
+        at = line.find(part, at) + len(part)
+        if at < len(part):
+            return False
+    is_whole = len(parts) > 1 or line == parts[0]
+    return is_whole and line.startswith(parts[0]) and line.endswith(parts[-1])
 
 
 def called_scripts(text: str) -> list[str]:
