@@ -110,9 +110,9 @@ class Job:
     def timed_out(self, name: str) -> list[Action]:
         return self(events.TimedOut, timer=events.Timer.from_json(name))
 
-    def stop(self, signal: int = SIGTERM, grace: float = GRACE) -> list[Action]:
-        about = {"cause": because("distrun kill"), "exit_code": 137}
-        return self(events.StopRequested, signal=signal, grace=grace, **about)
+    def stop(self, signal: int = SIGTERM, grace: float = GRACE, **about: Any) -> list[Action]:
+        known = {"cause": because("distrun kill"), "exit_code": 137, **about}
+        return self(events.StopRequested, signal=signal, grace=grace, **known)
 
     def phases(self) -> dict[str, str]:
         return {name: task.phase.value for name, task in self.state.tasks.items()}

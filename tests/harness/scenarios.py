@@ -205,6 +205,7 @@ def _happen(job: Job, words: list[str]) -> list[Any]:
         "lost": lambda: job(events.HostLost, host=host, cause=because("silent")),
         "fault": lambda: job(events.HostFault, host=host, cause=DISK_FULL),
         "cancelled": lambda: job(events.HostFault, host=host, cause=CANCELLED),
+        "scancel": lambda: job.stop(cause=CANCELLED, exit_code=143),
         "finish": lambda: job.finish() or [],  # type: ignore[func-returns-value]
     }
     return list(simple[verb]())

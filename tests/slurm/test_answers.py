@@ -11,6 +11,7 @@ import pytest
 
 from distrun.agent.linux.same_files import fingerprint
 from distrun.agent.protocol import Code
+from distrun.errors import UsageError
 from distrun.job.folder import BatchJob, JobFolder
 from distrun.job.scheduler import MissingCommandError, SchedulerError
 from distrun.slurm import allocation, batch_job, commands, step_end
@@ -93,10 +94,10 @@ def test_an_unexpected_answer_is_quoted(provide: Provide, answer: str) -> None:
     assert (answer or "nothing") in str(raised.value)
 
 
-def test_a_heterogeneous_job_is_refused() -> None:
-    with pytest.raises(Exception, match="heterogeneous Slurm job") as raised:
-        allocation.current({"SLURM_JOB_ID": "7", "SLURM_HET_SIZE": "2"})
-    assert getattr(raised.value, "exit_code", 0) == 2
+@pytest.mark.parametrize("sign", ["SLURM_HET_SIZE", "SLURM_STEP_NUM_TASKS"])
+def test_heterogeneous_jobs_and_one_launch_a_node_are_refused(sign: str) -> None:
+    with pytest.raises(UsageError):
+        allocation.current({"SLURM_JOB_ID": "7", sign: "2"})
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,25 @@ finish
 = succeeded 0 task
 = tasks evaluator:0=stopped
 
+# scancel stops the job, although tasks and hosts hear of it first, and a second one kills
+mwm worker:2 | worker:1@h2
+cancelled h2 -> stop worker:0 worker:1
+scancel -> nothing
+scancel -> stop worker:0 worker:1 by 9 grace 0
+= stopped 143 distrun
+
+# also a task that does not survive its signal
+mwm worker:2
+worker:1 exit -15
+scancel -> nothing
+= stopped 143 distrun
+
+# but a failure that came before stays one
+mwm worker:2
+worker:1 exit 1
+scancel -> stop worker:0 worker:1 by 9 grace 0
+= failed 1 task
+
 # stopped while preparing
 mwm worker:3 | created
 stop -> finish

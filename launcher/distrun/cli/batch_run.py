@@ -101,9 +101,6 @@ def _was_interrupted(state: JobState) -> bool:
     """Whether Slurm has ended the job, and not a person or the program."""
     if state.outcome is None or state.outcome.result is Result.SUCCEEDED:
         return False
-    causes = [state.outcome.cause]
-    for cause in causes:
-        causes += cause.within
     by_slurm = {
         *(Code.SLURM_ALLOCATION_ENDS, Code.SUPERVISOR_SIGNALLED),
         # Slurm sends SIGTERM to all processes of a step.
@@ -112,7 +109,7 @@ def _was_interrupted(state: JobState) -> bool:
         # Of a step: at a preemption, Slurm says so of them, and lets the job run on for a while.
         Code.SLURM_CANCELLED,
     }
-    return any(cause.code in by_slurm for cause in causes)
+    return any(cause.code in by_slurm for cause in state.outcome.cause.chain())
 
 
 def _requeue(folder: JobFolder, spec: Spec, number: str) -> None:

@@ -10,14 +10,20 @@ from typing import Any
 from distrun.agent.protocol import Cause, Code, heartbeat_interval
 from distrun.errors import InternalError, StartTimeoutError
 from distrun.job import events
-from distrun.job.events import Event, Outcome, TimerKind
+from distrun.job.events import Event, Outcome, Result, TimerKind
 from distrun.lifecycle import outcomes, replacements, replan, restarts, starts
+from distrun.lifecycle.restarts import SIGTERM
 from distrun.lifecycle.state import SIGKILL, HostState, JobPhase, JobState, TaskPhase
 
 _OF_ATTEMPTS = (
     events.TaskStarted, events.TaskReady, events.TaskNotStarted, events.TaskExited,
     events.TaskEnded,
 )  # fmt: skip
+_BY_SLURM = (
+    *(Code.SLURM_CANCELLED, Code.SLURM_TIME_LIMIT, Code.SLURM_PREEMPTED),
+    Code.SLURM_ALLOCATION_ENDS,
+)
+"""Why Slurm signals all processes of a job at once."""
 _WHILE_STOPPING = {
     TimerKind.EVALUATOR: outcomes.on_evaluator_timeout,
     TimerKind.ABORT: outcomes.on_abort_timeout,
@@ -262,8 +268,20 @@ def _on_stop_requested(state: JobState, event: events.StopRequested) -> restarts
         return stop(state, outcome, event.signal, event.grace)
     if state.killing:
         return state, []
+    if _has_begun(state.outcome, event.cause):
+        return replace(state, outcome=outcome), []
     # The second request, or the job is ending already: stop at once.
     return outcomes.stop_tasks(replace(state, killing=True), SIGKILL, 0.0)
+
+
+def _has_begun(outcome: Outcome, cause: Cause) -> bool:
+    """Whether a job failed by what ends it: Slurm's signals may reach tasks before distrun."""
+    if outcome.result is not Result.FAILED or cause.code not in _BY_SLURM:
+        return False
+    return any(
+        each.code is cause.code or SIGTERM in (each.signal, (each.status or 0) - 128)
+        for each in outcome.cause.chain()
+    )
 
 
 def _on_timed_out(state: JobState, event: events.TimedOut) -> restarts.Transition:

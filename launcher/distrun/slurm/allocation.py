@@ -22,7 +22,8 @@ _GPU = re.compile(
 def current(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
     """Return the nodes of the allocation that a process with this environment is in, if any.
 
-    Raises UsageError: it is a part of a heterogeneous job; and SchedulerError.
+    Raises UsageError: it is a part of a heterogeneous job, or one of several processes of a step;
+    and SchedulerError.
     """
     job = environ.get("SLURM_JOB_ID") or environ.get("SLURM_JOBID")
     if not job:
@@ -31,6 +32,12 @@ def current(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
         raise UsageError(
             f"job {job} is a heterogeneous Slurm job, which distrun does not support",
             hint="use one component: with salloc or sbatch, write the options once, without ':'",
+        )
+    count = int(environ.get("SLURM_STEP_NUM_TASKS", "1") or "1")
+    if count > 1:
+        raise UsageError(
+            f"srun has started distrun {count} times: each would run the whole job on all nodes",
+            hint="leave out srun: distrun starts the tasks on the nodes itself",
         )
     return of_job(job)
 
