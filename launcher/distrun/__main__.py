@@ -5,8 +5,11 @@ import _signal  # type: ignore[import-not-found]
 import os
 import sys
 
-if __name__ == "__main__" and sys.path[0] == os.getcwd():
-    del sys.path[0]  # of `python -m`: modules are not taken from where the user's programs are
+try:
+    if __name__ == "__main__" and sys.path[0] == os.getcwd():
+        del sys.path[0]  # of `python -m`: modules are not taken from where the user's programs are
+except OSError:  # that folder is gone
+    pass
 
 _LAUNCHES = ("launch", "run", "resume")
 _ASKS = {"-h", "--help", "--dry-run", "--resume-lost"}
