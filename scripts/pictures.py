@@ -166,7 +166,7 @@ def watching(folder: Path) -> None:
         shown = Terminal([*distrun, "attach"], str(folder), 80, 24)
         wait_until(lambda: "left" in shown.read(), timeout=60)
         shown.type("\x03")
-        wait_until(lambda: "other keys continue" in shown.read(), timeout=60)
+        wait_until(lambda: "else: go on" in shown.read(), timeout=60)
         text = without_live_line(shown.seen.replace("^C", ""))
         draw(f"$ distrun attach\n{text}", 80, pictures / "attach.svg")
         shown.type("d")
