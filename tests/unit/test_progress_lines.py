@@ -18,9 +18,10 @@ def lines(form: str) -> list[str]:
     return [form.format(E=each, S=100 * each, L=f"0.{9 - each}25") + "\n" for each in (1, 2, 3)]
 
 
+@pytest.mark.parametrize("end", ["\n", "\r"])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_form_is_progress_once_it_has_moved_on(form: str) -> None:
-    first, second, third = lines(form)
+def test_a_form_is_progress_once_it_has_moved_on(form: str, end: str) -> None:
+    first, second, third = (line[:-1] + end for line in lines(form))
     printed = PrintedProgress()
     assert not printed.read(first), "one line can be anything"
     assert not printed.read(first)

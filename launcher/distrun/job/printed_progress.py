@@ -67,6 +67,8 @@ _EPOCH_WORD = _compile(
     r"\bepochs?\b(?:[\s:=#[(]{0,3}(\d{1,9})(?: ?(?:/|of) ?(\d{1,9}))?)?",
     flags=re.ASCII | re.IGNORECASE,
 )
+_EPOCH_ALONE = _compile(r"\s{0,9}\[?(\d{1,6})/(\d{1,6})\]?(?:\s\s|\s?:?\Z)")
+"""A description that is `3/100`, or begins so: YOLO's `3/100      6.73G      1.08`."""
 _OTHER_WORK = _compile(
     r"[\W\d]*(?:running )?(?:(?:down|up|pre)?load|dl\b|fetch|eval|valid|val\b|test|sanity|predict"
     r"|infer|generat|sampling|map\b|filter|token|prepro|prepar|extract|shuffl|sav|writ|copy|unpack"
@@ -150,7 +152,7 @@ class PrintedProgress:
                 self._is_before_bar = end == "\r"
             elif self.is_moving and self._is_overwritten(plain, end):
                 has_any, self.is_moving = True, False
-            elif self._lines is not None and end == "\n":
+            elif self._lines is not None and end in {"\n", "\r"}:
                 for values in self._lines.read(plain):
                     has_any = True
                     self._add(values)
@@ -267,7 +269,7 @@ def _tqdm_reading(line: str, description: str, step: str, steps: str | None, end
     closing = _TEXT_AFTER_SPEED.match(line, end)
     if times is not None and closing is not None:
         end = closing.end()
-    epoch = _EPOCH_WORD.search(description[-_MOST_CHARACTERS:])
+    epoch = _EPOCH_WORD.search(description) or _EPOCH_ALONE.match(description)
     is_other = _OTHER_WORK.match(description) or (
         epoch is not None and _OTHER_WORK_OF_EPOCH.match(description, epoch.end())
     )

@@ -36,7 +36,7 @@ _EPOCH = re.compile(
 _RATES = {"LR", "LEARNING_RATE"}
 """A table of learning rates has epochs and steps, too."""
 _STEP = re.compile(
-    r"(?<![a-z/])(?<!per[_ ])(?:global[_ ])?"
+    r"(?<![a-z/])(?<!per[_ ])(?<!episode )(?:global[_ ])?"
     r"(?:step|iters?|(?<![a-z] )it(?=:?\s{1,3}\d)|iteration|batch|round|updates?|up\.)(?:s(?=:))?"
     rf"{_BETWEEN}(?P<count>{_WHOLE})(?:\.0{{1,9}})?(?!\.?\d){_TOTAL}",
     _FLAGS,
@@ -101,7 +101,8 @@ _METRIC = re.compile(
 )
 _RATE = r"(?:it|step|batch|example|sample|image|img)\w{0,3}/s\w{0,5}(?: per \w{1,8})?"
 _BARE = re.compile(
-    r"(?P<logger>.{0,80}(?:[\]:|-]\s{1,4}|INFO:\w{1,20}:)|time (?:taken )?for |(?:start|end) of )?"
+    r"(?P<logger>.{0,80}(?:[\]:|-]\s{1,4}|INFO:\w{1,20}:))?"
+    r"(?P<verb>time (?:taken )?for |(?:start|begin|end)(?:n?ing)? (?:of )?)?"
     r"[\[(|\s]{0,3}(?:global[_ ]|training )?"
     r"(?:epoch|step|iter|iteration|batch)[\s:=#\[(]{0,8}\d{1,15}"
     r"(?P<total>\s?(?:/|\bof\b)\s?\d{1,15})?[\])]{0,2}:?"
@@ -176,7 +177,7 @@ def read_values(line: str) -> dict[str, str] | None:
     bare = _BARE.match(line) if metrics.keys() <= _RATES else None
     if bare is not None and _OTHER_WORK.search(bare["logger"] or ""):
         return None
-    is_told = bare is None or any(map(bare.group, ("logger", "total", "rest")))
+    is_told = bare is None or any(map(bare.group, ("logger", "verb", "total", "rest")))
     has_both = {"EPOCH", "STEP"} <= values.keys() and not _OTHER_WORK.search(line)
     is_told &= bool(bare or numbered or metrics.keys() - _RATES or (has_both and not metrics))
     return {**metrics, **values} if values and is_told else None
