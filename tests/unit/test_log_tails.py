@@ -30,7 +30,7 @@ class Job:
     def start(self, task: str = "worker:0", start: int = 0) -> None:
         tail = TailedLog(
             *(self.folder, task, start),
-            lambda values, is_moving: self.found.append((task, dict(values), is_moving)),
+            lambda values, by: self.found.append((task, dict(values), by.is_moving)),
             self.served.update,
         )
         self.tails.start(task, tail)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from distrun.job.printed_progress import PrintedProgress
-from distrun.words.progress import TimeLeft, progress_words
+from distrun.words.progress import TimeLeft, progress_words, seconds_left
 from harness.tables import read_table
 
 TABLE = Path(__file__).with_name("progress_forms.txt")
@@ -152,7 +152,12 @@ def test_the_time_that_a_bar_shows(text: str) -> None:
 
 def estimates(reports: Iterator[Values], seconds: float) -> list[float | None]:
     left = TimeLeft()
-    return [left.update(values, 50.0 + at * seconds) for at, values in enumerate(reports)]
+    return [time_left(left, values, 50.0 + at * seconds) for at, values in enumerate(reports)]
+
+
+def time_left(left: TimeLeft, values: Values, now: float) -> float | None:
+    left.note(values, now)
+    return seconds_left([left.ends_at(now)], now)
 
 
 def counted(epochs: int, steps: int, *, over_all: bool) -> Iterator[Values]:
@@ -177,9 +182,30 @@ def test_an_evaluation_after_each_epoch_takes_its_time_too() -> None:
     left, values = TimeLeft(), [*counted(3, 20, over_all=False)]
     for at, each in enumerate(values):  # an epoch takes 100 s
         now = at // 20 * 100 + at % 20 * 2.0
-        assert (found := left.update(each, now)) == pytest.approx(300 - now, abs=6) or at < 20, (
-            found
-        )
+        assert time_left(left, each, now) == pytest.approx(300 - now, abs=6) or at < 20
+
+
+BAR = "epochs:  {B}0%|##  | {B}/10 [00:10<00:20,  1.00s/it]"
+BOTH = ("Epoch {E}/10\n1/20 - 3s 2ms/step - loss: 0.5", "20/20 - 3s 2ms/step - loss: 0.5")
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [("", "epoch {E}/10, loss 0.5"), ("", "epoch {B}/10, loss 0.5"), ("Starting epoch {E}/10", ""),
+     ("Epoch {E}/10", "20/20 - 3s - loss: 0.5"), (BAR, ""), BOTH],
+)  # fmt: skip
+def test_an_epochs_line_comes_at_its_begin_or_end(begin: str, end: str) -> None:
+    printed, left, known = PrintedProgress(), TimeLeft(), 0
+    for epoch in range(1, 11):  # of a minute each
+        for text, now in ((begin, epoch * 60.0), (end, epoch * 60.0 + 59.9)):
+            if text and printed.read(text.format(E=epoch, B=epoch - 1) + "\n"):
+                left.note(printed.values, now, printed.epochs_done)
+            known += (ends_at := left.ends_at(now)) is not None
+            assert ends_at is None or abs(ends_at - 660.0) < (4.0 if epoch > 1 else 30.0), text
+    assert known >= 12
+    printed.read(2 * f"{begin}\n{end}\n".format(E=1, B=0))
+    left.note(printed.values, 650.0, printed.epochs_done)
+    assert left.ends_at(650.0) is None, "another fold: how many follow is unknown"
 
 
 def test_what_does_not_move_any_more_has_no_time_left() -> None:

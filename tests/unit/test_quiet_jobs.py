@@ -183,7 +183,9 @@ class Watched(World):
                 if task in self.silent:
                     continue
                 step = str(int(10 + self.rates.get(task, 2.0) * (self.now - 1000.0)))
-                report = protocol.Progress(task, {"STEP": step}, self.now + NOW - 1000.0)
+                report = protocol.Progress(
+                    task, {"STEP": step, "STEPS": "100010"}, self.now + NOW - 1000.0
+                )
                 self.agents[host]._send(report, is_kept=False)
             self.advance()
 
@@ -248,3 +250,6 @@ def test_a_worker_that_takes_fewer_steps_is_told(watch: Watch) -> None:
     finding = not_none(event.finding)
     assert (finding.symptom, finding.task) == (Symptom.BEHIND, "worker:1")
     assert (finding.amount, finding.usual) == pytest.approx((1.0, 2.0), abs=0.1)
+    latest = {name: task.latest for name, task in world._supervisor._running._tasks.items()}
+    ends = [not_none(latest[name]).ends_at for name in ("worker:0", "worker:1")]
+    assert ends == pytest.approx([NOW + 50_000, NOW + 100_000], abs=2000.0)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import TextIO
 
+from distrun.agent.protocol import Progress
 from distrun.agent.protocol.file_messages import TransferProgress
 from distrun.cli import console
 from distrun.cli.output import Output
@@ -18,7 +19,7 @@ from distrun.verdict.model import Verdict
 from distrun.words.causes import cause_advice, cause_text, check_text
 from distrun.words.events import event_text, quiet_advice
 from distrun.words.formats import clip, format_count, format_duration
-from distrun.words.progress import TimeLeft, progress_words
+from distrun.words.progress import progress_words, seconds_left
 
 _MOST_FINDINGS = 20
 """Findings of the preflight that are printed; more would hide the others."""
@@ -38,7 +39,6 @@ class LaunchView:
         self._terminal = Terminal(output, stream, messages)
         self.has_status_line = self._terminal.has_status_line
         self.write_output = self._terminal.write
-        self._times_left: dict[str, TimeLeft] = {}
         self._kill_due: float | None = None
         """When tasks that are being stopped get SIGKILL (monotonic)."""
         self._bar = TransferBar(self._terminal)
@@ -66,12 +66,12 @@ class LaunchView:
         self._terminal.clear_status()
         console.print_lines(lines)
 
-    def show_status(self, state: JobState, progress: Mapping[str, Mapping[str, str]]) -> None:
+    def show_status(self, state: JobState, progress: Mapping[str, Progress]) -> None:
         """Show the job's state in the status line, unless files are being transferred."""
         if self.has_status_line and not self._output.is_behind:
             self._terminal.show_status(self._bar.text or self._status_line(state, progress))
 
-    def _status_line(self, state: JobState, progress: Mapping[str, Mapping[str, str]]) -> str:
+    def _status_line(self, state: JobState, progress: Mapping[str, Progress]) -> str:
         """Tasks up, progress, elapsed time and id; the phase until the tasks are planned."""
         if self._question:
             return self._question
@@ -81,10 +81,10 @@ class LaunchView:
             return f"{stopping or self._phase}  {format_duration(seconds)}" if seconds >= 1 else ""
         up = sum(task.phase is TaskPhase.RUNNING for task in state.tasks.values())
         before = [stopping or _restarting(state), f"{up}/{len(state.tasks)} tasks up"]
-        known = [task for task in state.tasks.values() if progress.get(task.name)]
-        running = [task.name for task in known if task.phase is TaskPhase.RUNNING]
-        reported = progress[(running or [task.name for task in known])[0]] if known else {}
-        left = None if stopping else self._time_left({name: progress[name] for name in running})
+        known = {task: progress[name] for name, task in state.tasks.items() if name in progress}
+        running = [known[task] for task in known if task.phase is TaskPhase.RUNNING]
+        reported = next((each.values for each in running or known.values()), {})
+        left = None if stopping else seconds_left((each.ends_at for each in running), time.time())
         words = progress_words(reported, rate_of=" examples", left=left, is_running=not stopping)
         while True:
             parts = [*before, *words, format_duration(seconds), state.job_id]
@@ -92,15 +92,6 @@ class LaunchView:
             if len(words) <= _LEAST_WORDS or clip(line, self._terminal.columns) == line:
                 return line
             words.pop()
-
-    def _time_left(self, progress: Mapping[str, Mapping[str, str]]) -> float | None:
-        """Return the seconds that the last of these tasks needs; None: unknown."""
-        now = time.monotonic()
-        left = (
-            self._times_left.setdefault(name, TimeLeft()).update(values, now)
-            for name, values in progress.items()
-        )
-        return max(filter(None, left), default=None)
 
     def _stopping(self) -> str:
         """`stopping, SIGKILL in 7 s` if it is known when that signal is due."""

@@ -42,6 +42,7 @@ class Sample(Frozen, kw_only=True):
         gpu_percent: the mean load of the GPUs that they use; None: none, or not known.
         host_idle_seconds: how long nobody used the cores of the task's host, in all.
         progress: the numbers that the task had reported or printed last, such as STEP and LOSS.
+        ends_at: when its work will be complete, as estimated from its progress; None: unknown.
     """
 
     at: float
@@ -56,6 +57,7 @@ class Sample(Frozen, kw_only=True):
     gpu_percent: float | None = None
     host_idle_seconds: float | None = None
     progress: dict[str, float] = field(default_factory=dict)
+    ends_at: float | None = None
 
 
 def numbers(values: Mapping[str, str]) -> dict[str, float]:

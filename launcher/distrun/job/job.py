@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distrun.advice.model import SECONDS, Advice, Symptom
 from distrun.agent.linux.facts import pid_namespace
@@ -36,7 +36,7 @@ from distrun.spec.problems import printable
 from distrun.verdict.model import Kind, Replacement
 from distrun.words.advice import advice_text
 from distrun.words.causes import cause_text
-from distrun.words.progress import TimeLeft, number
+from distrun.words.progress import number, seconds_left
 
 if TYPE_CHECKING:
     from distrun.agent.protocol import Progress
@@ -50,7 +50,7 @@ LOST = "lost"
 
 
 _SAMPLES = 60
-"""From which the time left is estimated: of two minutes, or more of a long job."""
+"""Of two minutes, or more of a long job."""
 _MOST_ADVISED, _LOG_BYTES = 64, 1 << 18
 """Tasks, and bytes of the log of each, in which is searched for what makes the job slow."""
 _END_BYTES = 4096
@@ -111,6 +111,14 @@ class TaskView(Frozen, kw_only=True):
         }
 
 
+class _Report(NamedTuple):
+    """What a task has reported last; `at`: None: an earlier attempt has. See `Progress`."""
+
+    values: Mapping[str, str]
+    at: float | None = None
+    ends_at: float | None = None
+
+
 class Job:
     """A job as it is now. Its record, samples and logs are read when they are first asked for.
 
@@ -164,7 +172,7 @@ class Job:
                 found[event.task].append(
                     history.Sample(at=event.at, attempt=attempt, progress=progress)
                 )
-        for task, (values, at) in self._reports.items():
+        for task, (values, at, _) in self._reports.items():
             if at is not None and task in found:
                 attempt, progress = self.state.tasks[task].attempt, history.numbers(values)
                 found[task].append(history.Sample(at=at, attempt=attempt, progress=progress))
@@ -183,7 +191,7 @@ class Job:
     def _task(self, task: TaskState) -> TaskView:
         incident = self.state.incident_of(task)
         is_restarting = incident is not None and task.has_ended and not self.is_lost
-        values, at = self._reports[task.name]
+        values, at, _ = self._reports[task.name]
         return TaskView(
             state=task,
             phase=LOST if self.is_lost and not task.has_ended else task.phase.value,
@@ -345,13 +353,13 @@ class Job:
     @property
     def progress(self) -> Mapping[str, str]:
         """What the first of its tasks that report any has reported last, a running one if any."""
-        return self._first_report[0]
+        return self._first_report.values
 
     @cached_property
-    def _first_report(self) -> tuple[Mapping[str, str], float | None]:
-        found = {name: report for name, report in self._reports.items() if report[0]}
+    def _first_report(self) -> _Report:
+        found = {name: report for name, report in self._reports.items() if report.values}
         running = [found[name] for name in found if self._is_running(name)]
-        return next(iter(running or found.values()), ({}, None))
+        return next(iter(running or found.values()), _Report({}))
 
     def _is_running(self, name: str) -> bool:
         return self.state.tasks[name].phase is TaskPhase.RUNNING
@@ -370,15 +378,17 @@ class Job:
         return None if self._answer[1] is None else str(self._answer[1])
 
     @cached_property
-    def _reports(self) -> dict[str, tuple[Mapping[str, str], float | None]]:
-        """What each task has reported last, and when it did; None: an earlier attempt."""
+    def _reports(self) -> dict[str, _Report]:
+        """What each task has reported last."""
         now = self._answer[0]
         return {
-            name: (now[name].values, now[name].at) if name in now else self._sampled_report(task)
+            name: _Report(now[name].values, now[name].at, now[name].ends_at)
+            if name in now
+            else self._sampled_report(task)
             for name, task in self.state.tasks.items()
         }
 
-    def _sampled_report(self, task: TaskState) -> tuple[Mapping[str, str], float | None]:
+    def _sampled_report(self, task: TaskState) -> _Report:
         """What a task had reported when it was sampled last, if its supervisor cannot be asked.
 
         Or what the end of its log shows, if that is further.
@@ -391,13 +401,16 @@ class Job:
             if is_of_attempt and (found is None or sample.progress != found.progress):
                 found = sample  # later ones that are equal are no sign of life
         printed = self._printed(task) if has_no_end else {}
+        is_sampled = bool(samples) and samples[-1].attempt == task.attempt
+        ends_at = samples[-1].ends_at if is_sampled else None
         sampled = {} if found is None else found.progress
         is_of_form = sampled.keys() <= printed.keys()  # else the task tells more than it prints
         if is_of_form and _place(history.numbers(printed)) > _place(sampled):
-            return printed, self.folder.last_output(task.name)
+            return _Report(printed, self.folder.last_output(task.name), ends_at)
         if found is None:
-            return task.reported, None
-        return {key: f"{value:.12g}" for key, value in found.progress.items()}, found.at
+            return _Report(task.reported)
+        values = {key: f"{value:.12g}" for key, value in found.progress.items()}
+        return _Report(values, found.at, ends_at)
 
     def _printed(self, task: TaskState) -> Mapping[str, str]:
         """What a task has printed of its progress at the end of its log."""
@@ -410,29 +423,15 @@ class Job:
     @property
     def progress_at(self) -> float | None:
         """When `progress` was reported, in Unix seconds; None: unknown, or by an ended attempt."""
-        return self._first_report[1]
+        return self._first_report.at
 
     @cached_property
     def time_left(self) -> float | None:
         """The seconds until the last of the tasks that report their work has done it."""
         if not self.is_running or self.state.outcome is not None:
             return None
-        running = [name for name in self._reports if self._is_running(name)][:_MOST_ADVISED]
-        return max(filter(None, map(self._time_left_of, running)), default=None)
-
-    def _time_left_of(self, name: str) -> float | None:
-        (values, at), task = self._reports[name], self.state.tasks[name]
-        if not values or at is None:
-            return None
-        left = TimeLeft()
-        if task.first_step_at is not None:  # a task that hardly computes is hardly sampled
-            left.update({**values, **task.first_step}, task.first_step_at)
-        for sample in history.last(self.folder, name, _SAMPLES):
-            if sample.attempt == task.attempt:
-                reported = {key: f"{value:.12g}" for key, value in sample.progress.items()}
-                left.update(reported, sample.at)
-        left.update(values, at)
-        return left.update(values, max(at, time.time()))
+        running = filter(self._is_running, self._reports)
+        return seconds_left((self._reports[name].ends_at for name in running), time.time())
 
     @property
     def behind(self) -> str | None:

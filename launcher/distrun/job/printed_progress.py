@@ -12,7 +12,7 @@ from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
-from distrun.job.progress_lines import ProgressLines
+from distrun.job.progress_lines import RATES, ProgressLines
 
 _compile = partial(re.compile, flags=re.ASCII)
 _MOST_CHARACTERS = 2048
@@ -27,6 +27,8 @@ EXAMPLES_PER_SEC = "EXAMPLES_PER_SEC"
 _OF_BAR = (STEP, STEPS, ETA, EXAMPLES_PER_SEC)
 """The keys that each bar sets again."""
 _NO_METRICS = (EPOCH, EPOCHS, *_OF_BAR)
+_OF_BEGUN_EPOCH = {EPOCH, EPOCHS, ETA, *RATES}
+"""What may be known of an epoch at its beginning. A line with its loss comes at its end."""
 
 _ESCAPE = _compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _STATE = _compile(r"((?:[^\r\n\x1b]|\x1b(?!\[A))*)(\r|\n|\x1b\[A|\Z)")
@@ -110,12 +112,16 @@ class PrintedProgress:
         values: see :class:`Reading`.
         first_step: the values when the first step was printed.
         is_moving: whether the last thing with progress is a bar that has not ended.
+        epochs_done: how many epochs are complete, if any is named.
     """
 
     def __init__(self) -> None:
         self.values: dict[str, str] = {}
         self.first_step: dict[str, str] = {}
         self.is_moving = False
+        self.epochs_done: float | None = None
+        self._first_epoch = 1.0
+        """0 where the first epoch is that: so tqdm counts, too."""
         self._lines: ProgressLines | None = ProgressLines()
         """None once Keras has printed its own: what its callbacks print counts otherwise."""
         self._downloads = False
@@ -175,6 +181,10 @@ class PrintedProgress:
         for key in metrics[:-_MOST_METRICS]:
             del merged[key]
         self.values = merged
+        if EPOCH in values:
+            self._first_epoch = min(self._first_epoch, float(values[EPOCH]))
+            is_complete = not values.keys() <= _OF_BEGUN_EPOCH and STEP not in merged
+            self.epochs_done = float(values[EPOCH]) - self._first_epoch + is_complete
         if STEP in merged and not self.first_step:
             self.first_step = merged
 

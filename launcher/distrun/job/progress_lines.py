@@ -33,7 +33,7 @@ _EPOCH = re.compile(
     rf"(?<![a-z_])ep(?:och|isode|\.)?{_BETWEEN}(?P<count>(?!\d{{10}}){_WHOLE})(?:\.\d{{1,9}})?{_TOTAL}",
     _FLAGS,
 )
-_RATES = {"LR", "LEARNING_RATE"}
+RATES = {"LR", "LEARNING_RATE"}
 """A table of learning rates has epochs and steps, too."""
 _STEP = re.compile(
     r"(?<![a-z/])(?<!per[_ ])(?<!episode )(?:global[_ ])?"
@@ -174,12 +174,12 @@ def read_values(line: str) -> dict[str, str] | None:
     if first is not None:
         key = "EPOCH" if first["epoch"] else "STEP"
         values = {key: first["count"], f"{key}S": first["total"]}
-    bare = _BARE.match(line) if metrics.keys() <= _RATES else None
+    bare = _BARE.match(line) if metrics.keys() <= RATES else None
     if bare is not None and _OTHER_WORK.search(bare["logger"] or ""):
         return None
     is_told = bare is None or any(map(bare.group, ("logger", "verb", "total", "rest")))
     has_both = {"EPOCH", "STEP"} <= values.keys() and not _OTHER_WORK.search(line)
-    is_told &= bool(bare or numbered or metrics.keys() - _RATES or (has_both and not metrics))
+    is_told &= bool(bare or numbered or metrics.keys() - RATES or (has_both and not metrics))
     return {**metrics, **values} if values and is_told else None
 
 

@@ -56,7 +56,7 @@ class FollowedJob:
     def __init__(self, folder: JobFolder, listener: Listener) -> None:
         self.folder = folder
         self.state = lifecycle.JobState()
-        self.progress: dict[str, dict[str, str]] = {}
+        self.progress: dict[str, protocol.Progress] = {}
         """What each task reported last through DISTRUN_NOTIFY."""
         self._listener = listener
         self._loop = Loop()
@@ -117,7 +117,7 @@ class FollowedJob:
         if isinstance(message, protocol.Refused):
             control.require_accepted(message)
         if isinstance(message, protocol.Progress):
-            self.progress[message.task] = message.values
+            self.progress[message.task] = message
         if isinstance(message, TransferProgress):
             self._listener.on_transfer(message)
         if isinstance(message, protocol.JobEvent):

@@ -42,8 +42,8 @@ _SERVING = re.compile(rb"Started server with target: grpc://(\S+)\s")
 class TailedLog:
     """The log of one attempt, whose output begins at byte `start`; a copy may be shorter.
 
-    `on_progress` is called with the printed progress, and whether a bar moves; `on_served` with the
-    addresses at which the attempt has started servers.
+    `on_progress` is called with values, and what has printed them; `on_served` with the addresses
+    at which the attempt has started servers.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class TailedLog:
         folder: JobFolder,
         task: str,
         start: int,
-        on_progress: Callable[[dict[str, str], bool], None],
+        on_progress: Callable[[dict[str, str], PrintedProgress], None],
         on_served: Callable[[set[str]], None],
     ) -> None:
         self._folder, self._task = folder, task
@@ -110,8 +110,8 @@ class TailedLog:
         had_step = bool(printed.first_step)
         if printed.read(text.decode(errors="replace")):
             if not had_step and printed.first_step not in ({}, printed.values):
-                self._on_progress(printed.first_step, True)
-            self._on_progress(printed.values, printed.is_moving)
+                self._on_progress(printed.first_step, printed)
+            self._on_progress(printed.values, printed)
 
 
 class LogTails:

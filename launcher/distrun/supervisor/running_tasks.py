@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from distrun import lifecycle
 from distrun.agent import protocol
@@ -29,6 +30,10 @@ from distrun.supervisor.stall_detector import (
     SUSPECT_SECONDS,
     StallDetector,
 )
+from distrun.words.progress import TimeLeft
+
+if TYPE_CHECKING:
+    from distrun.job.printed_progress import PrintedProgress
 
 _MOST_VALUES = 100
 """How many keys of a task are kept: those that it reported last."""
@@ -56,6 +61,7 @@ class RunningTask:
         self._printed: dict[str, str] = {}
         self.latest: Progress | None = None
         """All that is known of its progress. Times are by this machine's clock."""
+        self._left = TimeLeft()
         self.step_at: float | None = None
         self._loads: deque[tuple[float, float]] = deque(maxlen=_MOST_LOADS)
         """When it was sampled (Unix time), and the processor seconds that it had used by then."""
@@ -117,6 +123,11 @@ class RunningTask:
     # Progress ------------------------------------------------------------------------------
 
     @property
+    def progress(self) -> Progress | None:
+        """Its latest, with what is known now of its end: nothing if it has not moved for long."""
+        return self.latest and self.latest._replace(ends_at=self._left.ends_at(time.time()))
+
+    @property
     def reports_steps(self) -> bool:
         """Whether it has reported steps or epochs. Then what it prints does not count."""
         return not {"STEP", "EPOCH"}.isdisjoint(self._reported)
@@ -136,7 +147,7 @@ class RunningTask:
             self._printed = {}
             self._observer.on_step(self, None, is_moving=False)  # its bar is not waited for
         self._observer.on_step(self, report.values.get("STEP"), is_moving=True)
-        self._update(report.at)
+        self._update(report.at, None)
 
     def sample(self, report: protocol.UsageSampled) -> Sample:
         """Return what it uses, with the progress that it had reported or printed by then."""
@@ -146,7 +157,7 @@ class RunningTask:
         del values["task"]
         is_known = self.latest is not None and self.latest.at <= report.at + _LATENESS
         values["progress"] = numbers({**(self._printed if is_known else {}), **report.progress})
-        return Sample(**values)
+        return Sample(**values, ends_at=self._left.ends_at(time.time()))
 
     def load_since(self, at: float) -> float:
         """Return how much of a core it has used since then (Unix time); 0: it was idle, or new."""
@@ -154,19 +165,20 @@ class RunningTask:
         passed = loads[-1][0] - loads[0][0] if loads else 0.0
         return (loads[-1][1] - loads[0][1]) / passed if passed > 0 else 0.0
 
-    def _on_printed(self, values: dict[str, str], is_moving: bool) -> None:
+    def _on_printed(self, values: dict[str, str], printed: PrintedProgress) -> None:
         step = f"{values.get('EPOCH')} {values.get('STEP')}"
-        self._observer.on_step(self, step, is_moving=is_moving)
+        self._observer.on_step(self, step, is_moving=printed.is_moving)
         if self._printed != values:
             self._printed = values
-            self._update(time.time())
+            self._update(time.time(), printed.epochs_done)
 
-    def _update(self, at: float) -> None:
+    def _update(self, at: float, epochs_done: float | None) -> None:
         values = _merged(self._printed, self._reported)
         before = {} if self.latest is None else self.latest.values
         if "STEP" in values and values["STEP"] != before.get("STEP"):
             self.step_at = at
-        self.latest = Progress(self.name, values, at)
+        self._left.note(values, at, epochs_done)
+        self.latest = Progress(self.name, values, at, self._left.ends_at(at))
         self._observer.on_progress(self)
 
 
@@ -272,6 +284,9 @@ class RunningTasks:
             task.record(report)
         elif isinstance(report, protocol.UsageSampled):
             self._history.append(task.name, task.sample(report))
+            if task.progress != task.latest:  # it has not moved for long: its end is unknown
+                task.latest = task.progress
+                self.on_progress(task)
         elif self._is_running(task.name) and task.attempt == report.attempt:
             task.on_listening(report.ports)
             self._report_cluster(self._cluster.record(task.name, report.ports))
@@ -282,7 +297,7 @@ class RunningTasks:
 
     @property
     def progress(self) -> list[Progress]:
-        return [task.latest for task in self._tasks.values() if task.latest is not None]
+        return [task.progress for task in self._tasks.values() if task.progress is not None]
 
     # What an attempt does ------------------------------------------------------------------
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from distrun.spec.problems import printable
 from distrun.words.formats import format_duration, format_short
@@ -27,8 +28,6 @@ _UNUSUAL = 10
 _LONGEST_PAUSE = 30.0
 """Without progress for ten usual intervals, and for 30 s, the time left is unknown. A pause may be
 an evaluation or a checkpoint."""
-_ALMOST_ALL = 0.8
-"""A restarted task goes back from less, mostly."""
 _MOST_BARS = 64
 _ROUNDING = 1e-9
 """0.29 * 100 is less than 29."""
@@ -71,82 +70,93 @@ def progress_words(
     return words
 
 
+class _Place(NamedTuple):
+    """How far a task was: so many whole epochs, and a share of the steps of a bar or of all."""
+
+    at: float
+    epochs_done: float
+    epochs: float
+    steps: float | None
+
+    def part(self, *, is_within_epoch: bool) -> float:
+        """Return the share of all work that was complete."""
+        if self.steps is not None and (self.epochs == 1 or not is_within_epoch):
+            return self.steps
+        return (self.epochs_done + (self.steps or 0.0)) / self.epochs
+
+
 class TimeLeft:
     """Estimates when a task's work is complete, from its counts, their totals and the time.
 
     A step may count over all epochs or within one. In the first of several epochs, that is unknown
     as long as both fit; then there is no estimate. From the second epoch on, whole ones count: an
-    evaluation after each takes its time, too.
+    evaluation after each takes its time, too. Of what begins again there is none, either: how many
+    bars, or folds with their epochs, follow is unknown.
     """
 
     def __init__(self) -> None:
-        self._within_epoch = False
-        self._bars: dict[float | None, float] = {}
-        """By their totals, the last part of each bar that names no epoch; inf: it began again."""
-        self._first: tuple[float, float] | None = None
-        """The part of the work at the first report, and when that was."""
-        self._latest = (0.0, 0.0)
+        self._is_within_epoch = False
+        self._furthest: dict[tuple[float, float | None], float] = {}
+        """By the totals of epochs and of steps, how far each work came; inf: it began again."""
+        self._totals: tuple[float, float | None] = (0.0, None)
+        """Those of the present work."""
+        self._first = self._mark = self._latest = _Place(0.0, 0.0, 1.0, None)
+        """`mark` is the latest in the first epoch; then it is the first of the present epoch."""
         self._changes = 0
-        self._epoch = ""
-        self._whole: tuple[float, float] | None = None
-        """The same at the first report of the present epoch, if that is a later one."""
-        self._early: tuple[float, float] | None = None
-        """At the first report, the part of what its steps count, while that is unknown."""
 
-    def update(self, values: Mapping[str, str], now: float) -> float | None:
-        """Return the seconds left, after what the task has reported until `now`; None: unknown."""
-        part, epoch = self._part(values), values.get("EPOCH", "")
-        if part is None:
-            steps = fraction(values, "STEP", "STEPS")
-            if steps is not None and epoch == "1":
-                self._early = min(self._early or (steps, now), (steps, now))
-            return None
-        if not epoch and self._begins_again(number(values["STEPS"]), part):
-            return None
-        if self._first is None and self._early is not None:
-            steps, at = self._early
-            share = 1 / (number(values["EPOCHS"]) or 1) if self._within_epoch else 1
-            self._first, self._latest, self._epoch = (steps * share, at), (0.0, at), "1"
-        if self._first is None or part < self._latest[0]:
-            self._first = self._latest = part, now
-            self._changes, self._epoch, self._whole = 0, epoch, None
-        if epoch != self._epoch:
-            self._epoch, self._whole = epoch, (part, now)
-        if part != self._latest[0]:
-            self._latest = part, now
+    def note(self, values: Mapping[str, str], at: float, epochs_done: float | None = None) -> None:
+        """Note what the task has reported. `epochs_done`: if it is not all epochs before EPOCH."""
+        steps, totals = fraction(values, "STEP", "STEPS"), (1.0, number(values.get("STEPS", "")))
+        done: float | None = 0.0
+        if "EPOCH" in values:
+            totals = number(values.get("EPOCHS", "")) or 0.0, None
+            epoch = number(values["EPOCH"])
+            done = epoch - 1 if epochs_done is None and epoch is not None else epochs_done
+        epochs = totals[0]
+        if done is None or not 0 <= done <= epochs or ("EPOCH" not in values and steps is None):
+            return
+        reached = steps or 0.0 if epochs == 1 else done
+        before = self._furthest.get(totals, 0.0)
+        if reached < before:
+            if reached > before / 2:
+                return  # a line of another process of the task
+            reached = math.inf
+        if totals in self._furthest or len(self._furthest) < _MOST_BARS:
+            self._furthest[totals] = reached
+        place = _Place(at, done, epochs, steps)
+        if totals != self._totals:
+            self._totals, self._changes = totals, 0
+            self._first = self._mark = self._latest = place
+        if place[1:] != self._latest[1:]:
+            self._latest = place
             self._changes += 1
-        (first, start), (reached, at) = self._first, self._latest
-        if reached <= first or at - start < _SHORTEST_SAMPLE:
-            return None
-        if now - at > max(_UNUSUAL * (at - start) / self._changes, _LONGEST_PAUSE):
-            return None
-        reached, at = self._whole or self._latest
-        left = (1 - reached) * (at - start) / (reached - first) - (now - at)
-        return left if 0 < left < _LONGEST_LEFT else None
+            if done == self._first.epochs_done or done != self._mark.epochs_done:
+                self._mark = place
+        self._is_within_epoch |= steps is not None and not done <= steps * epochs <= done + 1
 
-    def _begins_again(self, total: float | None, part: float) -> bool:
-        """Whether a bar is one of several, perhaps one an epoch: how many follow is unknown."""
-        before = self._bars.get(total, 0.0)
-        if before < math.inf and len(self._bars) < _MOST_BARS:
-            self._bars[total] = math.inf if part < _ALMOST_ALL <= before else part
-        return self._bars.get(total) == math.inf
-
-    def _part(self, values: Mapping[str, str]) -> float | None:
-        """Return the share of all work that is complete."""
-        steps = fraction(values, "STEP", "STEPS")
-        if "EPOCH" not in values:
-            return steps
-        epoch, epochs = number(values["EPOCH"]), number(values.get("EPOCHS", ""))
-        if epoch is None or epochs is None or not 1 <= epoch <= epochs:
+    def ends_at(self, now: float) -> float | None:
+        """Return when its work is complete; None: unknown, or it has not moved for long."""
+        first, mark, latest = self._first, self._mark, self._latest
+        is_ambiguous = mark.steps is not None and mark.epochs > 1 and latest.epochs_done == 0
+        if self._furthest.get(self._totals) in (None, math.inf) or (
+            is_ambiguous and not self._is_within_epoch
+        ):
             return None
-        if steps is None or epochs == 1:
-            return (epoch - 1) / epochs if steps is None else steps
-        is_over_all = (epoch - 1) / epochs <= steps <= epoch / epochs
-        if not is_over_all and not self._within_epoch:
-            self._within_epoch, self._first = True, None
-        if self._within_epoch:
-            return (epoch - 1 + steps) / epochs
-        return steps if epoch > 1 else None
+        begin, reached = (
+            place.part(is_within_epoch=self._is_within_epoch) for place in (first, mark)
+        )
+        if reached <= begin or mark.at - first.at < _SHORTEST_SAMPLE:
+            return None
+        if now - latest.at > max(_UNUSUAL * (latest.at - first.at) / self._changes, _LONGEST_PAUSE):
+            return None
+        end = mark.at + (1 - reached) * (mark.at - first.at) / (reached - begin)
+        return end if now < end < now + _LONGEST_LEFT else None
+
+
+def seconds_left(ends: Iterable[float | None], now: float) -> float | None:
+    """Return the seconds from now until the last of these ends (Unix times); None: unknown."""
+    left = max((end for end in ends if end is not None), default=0.0) - now
+    return left if left > 0 else None
 
 
 def _time_of_bar(values: Mapping[str, str]) -> list[str]:

@@ -389,11 +389,15 @@ class UsageSampled(Report):
 
 
 class Progress(Report, Notice):
-    """Progress that a task reported through DISTRUN_NOTIFY; not numbered, may be lost."""
+    """Progress that a task reported through DISTRUN_NOTIFY; not numbered, may be lost.
+
+    `ends_at`: when its work is complete, as the supervisor estimates; None: unknown.
+    """
 
     task: str
     values: Dict[str, str]
     at: float
+    ends_at: Optional[float] = None
 
 
 class ProgressIgnored(Report):
