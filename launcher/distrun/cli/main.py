@@ -97,6 +97,11 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] == "help":  # `distrun help launch`, as with git
+            if not args[1:]:
+                click.echo(ctx.get_help())
+                ctx.exit()
+            args = [args[1], "--help"]
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
