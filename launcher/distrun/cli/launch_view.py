@@ -81,9 +81,9 @@ class LaunchView:
             return f"{stopping or self._phase}  {format_duration(seconds)}" if seconds >= 1 else ""
         up = sum(task.phase is TaskPhase.RUNNING for task in state.tasks.values())
         before = [stopping or _restarting(state), f"{up}/{len(state.tasks)} tasks up"]
-        known = {task: progress[name] for name, task in state.tasks.items() if name in progress}
-        running = [known[task] for task in known if task.phase is TaskPhase.RUNNING]
-        reported = next((each.values for each in running or known.values()), {})
+        known = [(task.phase, progress[n]) for n, task in state.tasks.items() if n in progress]
+        running = [each for phase, each in known if phase is TaskPhase.RUNNING]
+        reported = next((each.values for each in running or [last for _, last in known]), {})
         left = None if stopping else seconds_left((each.ends_at for each in running), time.time())
         words = progress_words(reported, rate_of=" examples", left=left, is_running=not stopping)
         while True:
