@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from distrun.job.job import Job
 
 _FAILED = ("failed", "lost")
+_MOST_WORDS = 2
+"""Of the progress: epoch and step, or one of them and a metric. `status` shows all."""
 
 
 @click.command("ps")
@@ -96,17 +98,17 @@ def _print_table(rows: list[dict[str, Any]], last: list[Mapping[str, str]]) -> N
     columns = (
         Column("JOB"),
         Column("STATE"),
-        Column("EXIT", right=True, drop_rank=3),
+        Column("EXIT", right=True, drop_rank=4),
         Column("CAUSE", drop_rank=1),
-        Column("TASKS", right=True, drop_rank=4),
-        Column("STRATEGY", drop_rank=6),
-        Column("STARTED", drop_rank=5),
+        Column("TASKS", right=True, drop_rank=5),
+        Column("STRATEGY", drop_rank=7),
+        Column("STARTED", drop_rank=6),
         Column("TIME", right=True),
-        Column("LEFT", right=True, drop_rank=3),
-        Column("CPU", right=True, drop_rank=7),
-        Column("MEM", right=True, drop_rank=7),
-        Column("SEEN", right=True, drop_rank=3),
-        Column("LAST", drop_rank=2),
+        Column("LEFT", right=True, drop_rank=2),
+        Column("CPU", right=True, drop_rank=8),
+        Column("MEM", right=True, drop_rank=8),
+        Column("SEEN", right=True, drop_rank=4),
+        Column("LAST", drop_rank=3),
     )
     cells = list(map(_cells, rows, last))
     console.print_renderable(make_table(columns, cells, console.rich_console().width))
@@ -122,7 +124,7 @@ def _cells(row: dict[str, Any], last: Mapping[str, str]) -> dict[str, Any]:
         "EXIT": "" if code is None else str(code),
         "CAUSE": row["cause"] or "",
         "LEFT": "" if row["seconds_left"] is None else format_duration(row["seconds_left"]),
-        "LAST": " ".join(progress_words(last)),
+        "LAST": " ".join(progress_words(last)[:_MOST_WORDS]),
         "SEEN": "" if row["progress_at"] is None else age_text(row["progress_at"]),
         "TASKS": _tasks(row),
         "STRATEGY": row["strategy"],

@@ -54,6 +54,7 @@ _COLUMNS = (
     Column("STATE"),
     Column("HOST", drop_rank=5),
     Column("EXIT"),
+    Column("EPOCH", right=True),
     Column("STEP", right=True),
     Column("RATE", right=True, drop_rank=1),
     Column("CPU", right=True, drop_rank=2),
@@ -62,7 +63,7 @@ _COLUMNS = (
     Column("SEEN", right=True, drop_rank=4),
     Column("PROGRESS", drop_rank=6),
 )
-_STEPS = ("STEP", "STEPS")
+_COUNTS = (("EPOCH", "EPOCHS"), ("STEP", "STEPS"))
 
 
 class StopQuestion(ModalScreen[bool]):
@@ -369,12 +370,12 @@ class WatchApp(App[int]):
 
 def _row(task: TaskView, rate: str) -> dict[str, str | Text]:
     row = task_row(task)
-    steps = [task.progress[key] for key in _STEPS if key in task.progress]
-    rest = {key: value for key, value in task.progress.items() if key not in _STEPS}
+    known, counted = task.progress, {key for keys in _COUNTS for key in keys}
+    rest = {key: value for key, value in known.items() if key not in counted}
     return {
         **row,
+        **{keys[0]: "/".join(known[key][:12] for key in keys if key in known) for keys in _COUNTS},
         "HOST": "" if task.state.host == "localhost" else task.state.host,
-        "STEP": "/".join(each[:12] for each in steps),
         "RATE": rate,
         "GPU": row["GPU MEM"],
         "PROGRESS": " ".join(progress_words(rest)),
