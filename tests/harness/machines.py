@@ -110,10 +110,16 @@ class Task(Process):
         """Its exit code after SIGTERM; None: it dies of the signal."""
         self.dies_after = 0.0
         """Seconds from SIGKILL to its end, for example to free its memory."""
-        self._is_stopping = self.is_dying = False
+        self.is_suspended = False
+        self._waits = self._is_stopping = self.is_dying = False
 
     def send(self, number: int) -> None:
         world = self.machine.world
+        self.is_suspended &= number != signal.SIGCONT
+        number = signal.SIGTERM if number == signal.SIGCONT and self._waits else number
+        self._waits = number == signal.SIGTERM and self.is_suspended
+        if self._waits:
+            return
         if number == signal.SIGKILL and not self.is_dying:
             self.is_dying = True
             world.call_at(world.now + self.dies_after, lambda: self.end(number))

@@ -1,6 +1,8 @@
 """Where fetched files go, what hosts may say, and that nothing is written outside the folder."""
 
+import contextlib
 import errno
+import json
 import os
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,6 +16,10 @@ from distrun.agent import written_files
 from distrun.agent.loop import Loop
 from distrun.agent.protocol.file_messages import FileRead, FileReadEnd, FilesWritten, ReadFile
 from distrun.errors import UsageError
+from distrun.job import events
+from distrun.job.folder import JobFolder
+from distrun.job.record import EventLog
+from distrun.spec import loader
 from distrun.supervisor.file_fetch import Fetch, File, clean_patterns, place
 from distrun.supervisor.hosts.file_source import FileSource, Found, is_plain
 from distrun.supervisor.hosts.link import Links
@@ -124,6 +130,24 @@ def test_a_file_that_has_changed(tmp_path: Path, size: int, changed: int, comes:
     assert len(fetch._left_out) == 1 - comes
     with pytest.raises(OSError, match="Read-only"), mock.patch("os.open", side_effect=READ_ONLY):
         fetch._open_part(file)
+
+
+def test_each_host_is_asked_for_what_was_written_since_its_first_task_began(tmp_path: Path) -> None:
+    hosts = {"worker:0": "h1", "worker:1": "h2", "worker:2": "h2"}
+    tasks = [{"name": each, "host": hosts[each], "workdir": "/train"} for each in hosts]
+    folder = JobFolder(tmp_path)
+    folder.plan_file.write_text(json.dumps({"tasks": tasks}))
+    with contextlib.closing(EventLog(str(folder.events_file))) as record:
+        for at, task in (300, "worker:2"), (200, "worker:1"), (400, "worker:1"), (100, "worker:0"):
+            record.append(events.TaskStarted(at=at, task=task, attempt=0, pid=1))
+    program = {"command": ["true"], "sync": "off"}
+    spec = {"name": "j", "cluster": {"worker": 3}, "program": program, "hosts": ["h1", "h2"]}
+    (tmp_path / "job.yaml").write_text(json.dumps({**spec, "strategy": "multi_worker_mirrored"}))
+    read = loader.load(tmp_path / "job.yaml", cwd=str(tmp_path))
+    fetch = Fetch(folder, read, [], str(tmp_path), lambda _: False, lambda *_: None)
+    asked = {source.name: each.began for source, each in fetch._sources()}
+    assert asked == {"h1": pytest.approx(100, abs=1), "h2": pytest.approx(200, abs=1)}
+    fetch._loop.close()
 
 
 class Sent(list[Any]):

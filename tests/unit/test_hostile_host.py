@@ -23,7 +23,7 @@ from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import encode, encode_body
 from distrun.job import events
 from distrun.lifecycle import JobPhase
-from distrun.spec.model import Timeouts
+from distrun.spec.model import ProgramKind, ProgramSpec, Timeouts
 from distrun.supervisor.hosts.deadlines import OrderDeadlines
 from distrun.supervisor.hosts.host_channel import Damage, HostChannel
 from distrun.supervisor.hosts.link import LinkState
@@ -324,6 +324,19 @@ def test_a_start_that_is_not_answered_is_a_fault_of_its_host(hostile: Hostile) -
     world = hostile(never, timeouts=WITHOUT_LIMITS)
     world.wait(375.0)
     assert "StartTask of evaluator:0 within 300 s" in cause_text(world.faults[EVIL])
+
+
+@pytest.mark.parametrize("kills", [1, 2])
+def test_a_second_kill_waits_for_no_results(kills: int, hostile: Callable[..., World]) -> None:
+    program = ProgramSpec(kind=ProgramKind.MODULE, target="train", workdir="/", results=("out",))
+    world = hostile(changes={"program": program}, sends_files=False)
+    world.settle()
+    for agent in world.agents.values():  # its tasks ignore SIGTERM
+        agent._on_stop_task = lambda order: []  # type: ignore[method-assign]
+    for _ in range(kills):
+        world.stop()
+    world.run()
+    assert len(world.of(events.ResultsFetched)) == (kills == 1)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ from distrun.job import events, leftovers, record, resumption
 from distrun.job import folder as job_folder
 from distrun.job.folder import JobFolder, JobStore
 from distrun.job.record import EventLog
+from distrun.job.scheduler import QueueEntry
+from distrun.words.events import queue_text
 from harness.command import run_here
 from harness.histories import Job
 from harness.values import not_none
@@ -154,6 +156,18 @@ def test_a_host_of_a_lost_job_may_run_its_tasks_until_the_lease_is_over(tmp_path
     assert leftovers.places(folder, job.state) == ()
 
 
+@pytest.mark.parametrize(
+    ("starts_at", "expected", "words"),
+    [(None, None, "no estimate"), (6e9, None, ", in "), (None, 6e9, ", in "), (6e9, 1.0, ", in "),
+     (3e5, None, "; it starts at about 1970-01-04")],
+)  # fmt: skip
+def test_when_a_queued_job_starts(starts_at: float, expected: float, words: str) -> None:
+    entry = QueueEntry(
+        id="7", scheduler="Slurm", state="PENDING", starts_at=starts_at, is_pending=True
+    )
+    assert words in queue_text(entry, expected)
+
+
 def test_a_lost_job_is_stopped_once_all_of_it_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +181,10 @@ def test_a_lost_job_is_stopped_once_all_of_it_has_ended(
         patched.setattr(leftovers, "_LOCK_SECONDS", 0.0)
         patched.setattr(JobFolder, "acquire_lock", Mock(side_effect=BlockingIOError))
         assert run_here(["kill", "lost"])[0] == 2, "another command resumes it"
+        patched.setattr(leftovers, "_LOCK_SECONDS", 9.0)
+        held = Mock(side_effect=[BlockingIOError, os.open(os.devnull, os.O_RDONLY)])
+        patched.setattr(JobFolder, "acquire_lock", held)
+        assert run_here(["kill", "lost"])[0] == 69, "it has ended meanwhile"
     assert not job.state().phase.is_final
     assert run_here(["kill", "--all"])[0] == 0
     assert job.state().phase.value == "stopped"

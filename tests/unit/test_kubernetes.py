@@ -506,6 +506,19 @@ def test_why_no_pods_come_again_is_told_once_each(monkeypatch: pytest.MonkeyPatc
     assert [each.args for each in told.mock_calls] == [(h, c) for c in codes for h in ("h1", "h2")]
 
 
+@pytest.mark.parametrize("adopts", [True, False])
+def test_pods_are_watched_from_their_creation_on(
+    adopts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a supervisor that was resumed are there already, and deleted at its end."""
+    kept, remove = _keeper({}, monkeypatch, adopts=adopts), mock.Mock()
+    monkeypatch.setattr(kept, "_remove", remove)
+    monkeypatch.setattr(kept, "_next_watch", watch := mock.Mock())
+    kept._loop.turn.side_effect = lambda: kept._on_signals(b"\x0f")  # type: ignore[attr-defined]
+    kept.run()
+    assert (bool(watch.mock_calls), bool(remove.mock_calls)) == (adopts, adopts)
+
+
 def test_pods_of_an_earlier_supervisor_are_gone_before_that_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,13 +1,16 @@
 """Which parts of logs the supervisor reads, and when."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from distrun.agent.linux.syscalls import Inotify
+from distrun.agent.protocol import Cause, Code
 from distrun.job.folder import JobFolder
+from distrun.supervisor.line_search import LineSearch
 from distrun.supervisor.log_tails import LogTails, TailedLog
 from harness.loops import SimulatedLoop
 
@@ -99,6 +102,22 @@ def test_only_the_end_of_fast_output_is_read(job: Job, monkeypatch: pytest.Monke
     job.loop.run(10.0)
     assert job.last["STEP"] == "8", "the next read comes soon all the same"
     assert sum(sizes) < 1_000_000
+
+
+def test_a_search_that_dies_begins_again(job: Job) -> None:
+    answers, found = [Cause(Code.PROBE_DIED), b"true"], mock.Mock()
+
+    def begin(_: object, answer: Callable[[object], None], **__: object) -> mock.Mock:
+        job.loop.call_at(job.loop.now(), lambda: answer(answers.pop(0)))
+        return mock.Mock()
+
+    calls = mock.Mock(begin=begin)
+    LineSearch(job.loop, calls, job.log_of("worker:0"), 0, "ready", found)
+    job.loop.run(2.0)
+    assert len(answers) == 2, "there is no log yet"
+    job.write("ready\n")
+    job.loop.run(2.0)
+    found.assert_called_once()
 
 
 def test_a_new_attempt_begins_at_its_offset(job: Job) -> None:

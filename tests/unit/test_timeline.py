@@ -1,7 +1,9 @@
 """What each task did from when to when, and where a job's time went, by the events of a record."""
 
+import contextlib
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,15 +11,20 @@ import pytest
 from distrun.agent.protocol import Cause, Code
 from distrun.frozen import replace
 from distrun.job import events
+from distrun.job.folder import JobFolder
 from distrun.job.history import Sample
+from distrun.job.job import Job
+from distrun.job.record import EventLog
 from distrun.job.stacks import Place
 from distrun.job.timing import Activity, AttemptTiming, Phase, Span, Timing
 from distrun.lifecycle import TaskPhase, TaskState, Used
+from distrun.logs import TaskLog
 from distrun.report.outliers import Measure, outliers
 from distrun.report.series import panels
 from distrun.spec.model import Timeouts
 from distrun.strategies import Role
 from harness.histories import MWM, running
+from harness.logs import T0, append
 
 A, B = "worker:0", "worker:1"
 RECORD: list[Any] = running(MWM, A, B, places={A: "gpu0", B: "gpu1"}).history
@@ -86,6 +93,16 @@ def test_a_task_that_tells_no_steps_runs_from_its_first_output_on() -> None:
         (Activity.RUNNING, 7.0, 50.0),
     ]
     assert shown(history, A)[1] == (Activity.STARTING, 0.0, 50.0)
+
+
+def test_the_first_output_is_that_of_its_attempt(tmp_path: Path) -> None:
+    folder = JobFolder(tmp_path)
+    folder.logs.mkdir()
+    with contextlib.closing(EventLog(str(folder.events_file))) as record:
+        for each in (started(T0, A), *ended(T0 + 5, A), started(T0 + 20, A, 1)):
+            record.append(each)
+    append(TaskLog.of(folder, A), b"of attempt 1\n", 21.0)
+    assert Job(folder).first_outputs == {(A, 1): T0 + 21.0}
 
 
 def test_saving_stalls_and_lost_links_are_beside_the_rest() -> None:

@@ -143,14 +143,17 @@ def test_what_could_not_be_started_has_the_advice_for_its_cause(cause: Cause) ->
 
 
 @pytest.mark.parametrize(
-    ("error", "is_own"),
+    ("address", "owners", "told", "is_own"),
     [
-        ("OSError: [Errno 98] Address already in use: ('127.0.0.1', 41783)", True),
-        ("OSError: [Errno 98] Address already in use: ('127.0.0.1', 8080)", False),
-        ("OSError: [Errno 98] Address already in use", True),
+        (": ('127.0.0.1', 41783)", {}, [], True), (": ('127.0.0.1', 8080)", {}, [], False),
+        ("", {}, [], True), ("", {9090: 0}, [], True), ("", {9090: 1}, [9090], False),
+        (": ('127.0.0.1', 8080)", {9090: 1, 8080: 0}, [8080], False),
     ],
-)
-def test_of_a_tasks_own_port_the_advice_names_who_holds_it(error: str, is_own: bool) -> None:
+)  # fmt: skip
+def test_of_a_tasks_own_port_the_advice_names_who_holds_it(
+    address: str, owners: dict[int, int], told: list[int], is_own: bool
+) -> None:
+    """By the ports that others have there: whether the program's arguments name them."""
     job = Job()
     job.created(MWM)
     job.planned()
@@ -158,9 +161,12 @@ def test_of_a_tasks_own_port_the_advice_names_who_holds_it(error: str, is_own: b
     record = events.TaskRecord(name="worker:0", address="localhost:41783", **about)
     job(events.JobPlanned, tasks=(record,))
     job.started("worker:0")
-    job.gone("worker:0", 1)
+    found = (Cause(Code.PORT_TAKEN, port=port, count=owners[port]) for port in owners)
+    job.gone("worker:0", 1, found=tuple(found))
+    error = f"OSError: [Errno 98] Address already in use{address}"
     (verdict,) = verdicts(job, worker0=raised(error))
     assert verdict.kind is Kind.PORT_TAKEN
+    assert [each.port for each in verdict.cause.within] == told
     assert ("SO_REUSEPORT" in not_none(cause_advice(verdict.cause))) is is_own
 
 

@@ -1,6 +1,7 @@
 """Links that are lost: what goes on, what ends, and that no line is lost or doubled."""
 
 import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -118,6 +119,18 @@ def test_hosts_on_which_nothing_is_needed_any_more_may_be_lost(world: Launch) ->
     assert "the logs of h2's" not in told
 
 
+def test_a_job_that_has_succeeded_tells_no_time_that_is_left(world: Launch) -> None:
+    job = world(1, cluster={"worker": 1, "evaluator": 1})
+    for epoch in (1, 2):
+        job.print("evaluator:0", f"Epoch {epoch}/30\n100/100 - 4s - loss: 0.5\n")
+        job.advance(4)
+    assert job.status()["seconds_left"] > 50
+    job.exit("worker:0")
+    assert job.running == {"evaluator:0": "h1"}
+    assert job.status()["seconds_left"] is None, "the evaluator is stopped soon"
+    job.succeed()
+
+
 def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(world: Launch) -> None:
     job = world(1, cluster={"worker": 1}, restart=NONE, timeouts={"link": "off", "stall": "60s"})
     job.cut("h1")
@@ -204,6 +217,16 @@ def test_an_order_that_arrives_twice_is_executed_once(quarter: int, world: Launc
     job.advance(10)
     assert job.hosts_of("worker:1") == ["h2", "h2"]
     job.succeed()
+
+
+@pytest.mark.parametrize("end", [World.kill_agent, World.cut, lambda job, _: job.stop()])
+def test_a_suspended_task_can_save_before_it_is_killed(end: Any, world: Launch) -> None:
+    job = world(2, timeouts={"link": "10s"}, restart=NONE)
+    task = job.task("worker:1")
+    task.is_suspended = True
+    end(job, "h2")
+    job.until(lambda: not task.lives, 15)
+    assert task.status == signal.SIGTERM
 
 
 @pytest.mark.parametrize("is_cut", [False, True])

@@ -4,12 +4,14 @@ import itertools
 import random
 import struct
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from distrun.agent.linux import syscalls
 from distrun.agent.protocol import LogData
-from distrun.job.chosen_logs import joined_logs
+from distrun.job.chosen_logs import followed, joined_logs
 from distrun.job.folder import JobFolder, late_log_name, task_of_log
 from distrun.logs import JoinedLog, LatePart, TaskLog, View, merged
 from distrun.supervisor.hosts.log_mirror import LogMirror
@@ -68,6 +70,19 @@ def test_all_ways_to_read_show_the_whole(seed: int, folder: JobFolder) -> None:
     last = log.parts[-1].offset
     assert log.own.read(log.own_offset(len(WHOLE)), 1) == b""
     assert log.own_offset(0) == last
+
+
+def test_late_output_is_followed_once(folder: JobFolder) -> None:
+    log = split(folder, [50, 90])
+
+    def has_ended() -> bool:
+        append(log.parts[0].log, b"later\n")
+        return True
+
+    watch: Any = SimpleNamespace(polls=True, descriptor=None, has_ended=has_ended)
+    view = View(("worker:0",), raw=True)
+    shown = b"".join(followed(folder, [log], view, watch, last=None, since=None))
+    assert shown == WHOLE + b"later\n"
 
 
 @pytest.mark.parametrize(
