@@ -34,7 +34,7 @@ import signal
 import socket
 import stat
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -453,6 +453,17 @@ class World:
         with open(self._folder.events_file, encoding="ascii") as file:
             return [str(json.loads(line)["event"]) for line in file]
 
+    @property
+    def causes(self) -> list[str]:
+        """The kind of each event that has a cause, its host, and the codes, the outermost first."""
+        found = [(each["event"], each.get("host", ""), *_codes(each)) for each in self.events]
+        return [" ".join(filter(None, each)) for each in found if len(each) > 2]
+
+    @property
+    def outcome(self) -> list[str]:
+        """The codes of the cause of the job's end, the outermost first."""
+        return [*_codes(self.status()["outcome"]["cause_code"])]
+
     def log(self, task: str) -> str:
         return self._command("logs", "--raw", "-t", task)
 
@@ -575,6 +586,15 @@ class World:
         login.say = connection.say
         login.closers.append(connection.end_far)
         return login
+
+
+def _codes(shown: Any) -> Iterator[str]:
+    """Yield the codes of the causes in JSON, from the outside in."""
+    if isinstance(shown, dict) and isinstance(shown.get("code"), str):
+        yield shown["code"]
+    for each in shown.values() if isinstance(shown, dict) else shown:
+        if isinstance(each, (dict, list)):
+            yield from _codes(each)
 
 
 class _Listener(reattach.ReattachListener):

@@ -15,6 +15,7 @@ from distrun.frozen import replace
 from distrun.job import history
 from distrun.job.folder import JobFolder
 from distrun.job.history import MOST_SAMPLES, HistoryLog, Sample
+from distrun.job.job import Job
 from distrun.job.usage import sampled
 from harness.histories import MWM, running
 from harness.loops import SimulatedLoop
@@ -52,6 +53,18 @@ def test_a_sample_of_an_earlier_attempt_is_not_of_this_one(folder: JobFolder) ->
     assert sampled(folder, task) is None
     HistoryLog(folder).append("worker:0", replace(FIRST, processes=3))
     assert not_none(sampled(folder, task)).processes == 3
+
+
+def test_progress_is_as_old_as_its_last_change(folder: JobFolder) -> None:
+    log, state = HistoryLog(folder), running(MWM, "worker:0").state
+    for at, attempt, step in (1, 0, 8), (2, 0, 9), (3, 0, 9), (4, 1, 7), (5, 0, 0):
+        progress = {"STEP": float(step)} if step else {}
+        log.append("worker:0", replace(FIRST, at=float(at), attempt=attempt, progress=progress))
+    job = Job(folder, state)
+    assert (job.progress, job.progress_at) == ({"STEP": "9"}, 2.0)
+    folder.logs.mkdir()
+    folder.log_of("worker:0").write_text("step 9 loss 1\nstep 10 loss 1\nstep 11 loss 1\n")
+    assert Job(folder, state).progress["STEP"] == "11", "it is further than it was sampled"
 
 
 def test_however_long_a_job_runs_about_a_thousand_samples_are_kept(folder: JobFolder) -> None:

@@ -353,3 +353,28 @@ def test_logs_extend_a_shutdown_in_proportion(rate: int, earliest: int, latest: 
         loop.turn(0.0)
     loop.close()
     assert earliest <= now - 1000 <= latest
+
+
+@pytest.mark.parametrize(
+    ("lease", "late"), [(None, [120, 620]), (60.0, [120, 120])], ids=["no lease", "lease"]
+)
+def test_without_a_lease_the_time_of_an_order_stops_while_the_link_is_lost(
+    lease: float | None, late: list[int]
+) -> None:
+    now, found = 1000.0, list[float]()
+    loop = Loop(lambda: now)
+    for pause in (0, 500):
+        times = OrderDeadlines(loop, lease, lambda *_: found.append(now - began))  # noqa: B023
+        times.record_order(protocol.HoldPorts([], 1))
+        now += 100
+        times.clear()  # another agent begins
+        times.record_order(protocol.HoldPorts([], 1))
+        began = now
+        times.pause()
+        for second in range(1000):
+            now += 1
+            if second == pause:
+                times.resume()
+            loop.turn(0.0)
+    loop.close()
+    assert found == [pytest.approx(each, abs=3) for each in late]

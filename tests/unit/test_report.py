@@ -70,6 +70,11 @@ def test_a_long_line_is_cut_and_harmless_lines_after_errors_are_left_out(folder:
     assert "Extension modules" not in shown
 
 
+def test_why_a_task_could_not_start_is_told_once(folder: JobFolder) -> None:
+    job = play(["mwm worker | planned", "worker:0 refused"])
+    assert report(folder, job).count("there is no program") == 1
+
+
 def test_an_evaluators_restarts_are_not_the_jobs(folder: JobFolder) -> None:
     job = play(["mwm worker evaluator | max=1", "worker:0 gone 5", "evaluator:0 gone 9",
                 "timer restart:1", "timer restart:2", "worker:0 start",
