@@ -148,7 +148,7 @@ def test_at_a_stall_who_is_busy_while_others_wait(
     names = world.state.training
     for second in range(60):
         for name, share in zip(names, [*shares, *shares[1:] * 9], strict=False):
-            sample = used(NOW + world.now, 100 + share * second)
+            sample = used(NOW + second, 1.5 + share * second)
             world.receive(GOOD, sample._replace(task=name, attempt=0))
         world.advance(1.0)
     (stall,) = world.of(events.TimedOut)
