@@ -16,6 +16,7 @@ from distrun.agent.linux import private_dir
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.tasks.program import write_marker
 from distrun.errors import HostError, UsageError
+from distrun.frozen import replace
 from distrun.job import events, leftovers, record, resumption
 from distrun.job import folder as job_folder
 from distrun.job.folder import JobFolder, JobStore
@@ -154,6 +155,18 @@ def test_a_host_of_a_lost_job_may_run_its_tasks_until_the_lease_is_over(tmp_path
     assert leftovers.places(folder, job.state) == ("on h1",)
     os.utime(folder.events_file, (0, 0))
     assert leftovers.places(folder, job.state) == ()
+
+
+@pytest.mark.parametrize(("host", "is_known"), [("h1", True), ("h2", True), ("h3", False)])
+def test_only_a_host_of_the_job_can_be_assumed_dead(host: str, is_known: bool) -> None:
+    job = Job()
+    job.created("default")
+    for name in ("h1", "h2"):
+        job.ready(name)
+    former = {"h1": job.state.hosts["h1"]}
+    state = replace(job.state, former_hosts=former, hosts={"h2": job.state.hosts["h2"]})
+    with contextlib.nullcontext() if is_known else pytest.raises(UsageError, match="h1, h2"):
+        resumption.require_former_hosts(state, [host])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What the report on a failed job shows of its record, and `status` of an earlier failure."""
 
 import contextlib
+import time
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from distrun.agent.protocol import Cause, Code
 from distrun.frozen import replace
 from distrun.job import events
-from distrun.job.end_report import failure_report
+from distrun.job.end_report import end_line, failure_report
 from distrun.job.folder import JobFolder
 from distrun.job.job import Job as RecordedJob
 from distrun.job.notes import job_notes
@@ -16,6 +17,7 @@ from distrun.job.record import EventLog
 from distrun.job.status_view import headline
 from distrun.report.page import Report
 from distrun.verdict.model import Kind, Verdict
+from distrun.words.causes import cause_advice
 from harness.histories import Job, because
 from harness.long_job import write_long_job
 from harness.scenarios import play
@@ -103,6 +105,43 @@ def test_all_in_which_a_task_differs_is_in_its_row(folder: JobFolder) -> None:
     assert drawn == {"worker:0": {"STEP": 100}, "worker:1": {"STEP": 40}}, "also without samples"
 
 
+RESTARTED = ["mwm worker | max=9", "worker:0 first STEP=1", "worker:0 reports STEP=5"]
+AGAIN = ["worker:0 gone 1", "backoff", "worker:0 start"]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "told"),
+    [
+        (["mwm worker", "worker:0 gone 0"], ["succeeded in 6.0 s"]),
+        ([*RESTARTED, *AGAIN, "worker:0 gone 0"], ["after 1 restart"]),
+        ([*RESTARTED, *AGAIN, "worker:0 first STEP=3", "worker:0 gone 0"],
+         ["after 1 restart: 6.0 s without a step, 3 steps repeated"]),
+        ([*RESTARTED, *AGAIN, "worker:0 first STEP=3 printed=1", "worker:0 gone 0"],
+         ["after 1 restart: 6.0 s without a step, the number of repeated steps is not known"]),
+        (["mwm worker", "worker:0 gone 3"], ["failed after 6.0 s", "exit code 3, worker:0's own"]),
+        (["mwm worker", "stop", "worker:0 gone -15"], ["was stopped", "exit code 137, distrun's"]),
+    ],
+)  # fmt: skip
+def test_how_a_job_ended_is_one_line(
+    scenario: list[str], told: list[str], folder: JobFolder
+) -> None:
+    job = play(scenario)
+    job(events.JobEnded, outcome=job.outcome)
+    said = end_line(RecordedJob(folder, job.state)).split(" · ")
+    assert all(any(each in part for part in said) for each in told), said
+
+
+@pytest.mark.parametrize(("lived", "is_told"), [(5.0, True), (50.0, False)])
+def test_a_script_that_left_its_program_behind_is_told(
+    lived: float, is_told: bool, folder: JobFolder
+) -> None:
+    job = play(["mwm worker", f"worker:0 exit 0 after {lived}"])
+    job(events.TaskEnded, task="worker:0", attempt=0, left=("python train.py",))
+    job(events.JobEnded, outcome=job.outcome)
+    advice = cause_advice(Cause(Code.LEFT_AT_WORK))
+    assert (str(advice) in end_line(RecordedJob(folder, job.state))) is is_told
+
+
 # What `status` says -------------------------------------------------------------------------
 
 
@@ -117,6 +156,31 @@ def aborted(kind: Kind) -> Job:
 
 def notes(folder: JobFolder, job: Job) -> str:
     return "\n".join(job_notes(RecordedJob(folder, job.state)))
+
+
+@pytest.mark.parametrize(
+    ("scenario", "words"),
+    [
+        (["mwm worker", "worker:0 exit 5", "wait 14"], []),
+        (["mwm worker", "worker:0 exit 5", "wait 17"], ["do not die"]),
+        (["mwm worker", "worker:0 exit 5", "stop", "wait 17"], ["do not die"]),
+        (["mwm worker", "stop", "worker:0 exit -15 asked", "wait 99"], []),
+        (["mwm worker:2 | rooms worker:1@h2 never_on=1", "link-lost h2", "worker:0 gone 1"],
+         ["ends the job, unless the loss of a host", "h2: the link has been lost for"]),
+    ],
+)  # fmt: skip
+def test_what_the_end_waits_for_is_told(
+    scenario: list[str], words: list[str], folder: JobFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = play(scenario[:-1] if "wait" in scenario[-1] else scenario)
+    now = job.history[-1].at + float(scenario[-1].split()[1] if "wait" in scenario[-1] else 0)
+    monkeypatch.setattr(time, "time", lambda: now)
+    recorded = RecordedJob(folder, job.state)
+    recorded.supervisor = 1
+    all_words = ("do not die", "ends the job", "link has been lost")
+    found = [each for each in job_notes(recorded) if any(word in each for word in all_words)]
+    assert len(found) == len(words), found
+    assert all(each in note for each, note in zip(words, found, strict=True))
 
 
 @pytest.mark.parametrize("kind", [Kind.OTHER, Kind.HOST_LOST])

@@ -39,6 +39,8 @@ def test_without_room_fewer_workers_continue_and_grow_at_the_next_restart(world:
         tasks={"worker:0": "h1", "worker:1": "h3"},
         hosts={"h1": "in use", "h2": "lost", "h3": "in use"},
     )
+    plans = [each["all_workers"] for each in job.events if each["event"] == "JobPlanned"]
+    assert plans == [None, 3], "fewer work"
     job.mend("h2")
     job.until(lambda: job.state_of("h2") == "spare", 120)
     assert len(job.hosts_of("worker:0")) == 2, "a host that is back restarts nothing"
@@ -344,6 +346,15 @@ def test_a_stopped_replacement_leaves_none(point: str, end: Any, code: int, worl
     job.advance(120)
     assert not any(map(job.processes_on, ("h1", "h2", "h3")))
     assert not job.files_left_on("h1")
+
+
+def test_an_exception_is_found_whose_message_is_long(world: Launch) -> None:
+    job = world(1, cluster={"worker": 1}, restart={"max": 0})
+    raised = 'Traceback (most recent call last):\n  File "t.py", line 7, in <module>\nValueError: '
+    job.print("worker:0", f"{raised}{'x' * 100_000}\n")
+    job.exit("worker:0", 1)
+    assert job.end() == 1
+    assert job.status()["verdict"]["kind"] == "exception"
 
 
 @pytest.mark.parametrize("fault", [World.fill_disk, World.make_read_only])

@@ -144,6 +144,10 @@ def test_a_host_that_stays_away_is_named_with_the_folder_of_its_logs(world: Laun
     job = world(3, spares=1)
     job.cut("h2")
     job.until(lambda: job.running.get("worker:1") == "h3", 90)
+    before = len(job.hosts["h2"].connections)
+    job.advance(600)
+    logins = len(job.hosts["h2"].connections) - before
+    assert 6 < logins < 12, "less and less often, and at least once a minute"
     job.succeed()
     (folder,) = job.files_left_on("h2")
     assert str(folder) in job.told()
