@@ -33,7 +33,7 @@ IGNORED = "Exception ignored in: <function f at 0x7f>\n" + raised("KeyError: 'x'
 FAILED_RPC = "E0000 00:00:1.5 11 x.cc:2] UNAVAILABLE: Failed to send RPC to coordination service.\n"
 LOGS = {
     "REFUSED": raised("ConnectionRefusedError: [Errno 111] Connection refused"),
-    "ECHO": ECHO, "OWN": OWN, "OWN_CAUGHT": OWN + CAUGHT, "OWN_IGNORED": OWN + IGNORED,
+    "NO_DATA": "Your input ran out of data; interrupting training.\n", "ECHO": ECHO, "OWN": OWN, "OWN_CAUGHT": OWN + CAUGHT, "OWN_IGNORED": OWN + IGNORED,
     "HANDLED": HANDLED, "ASKED": raised("RuntimeError: asked to end"),
     "CAUGHT_ASKED": "epoch 1\n" + CAUGHT + raised("RuntimeError: asked to end"), "DUMP": DUMP,
     "CAUGHT_ABORTED": CAUGHT + ABORTED, "OWN_RPC": OWN + FAILED_RPC, "RPC": "F" + FAILED_RPC[1:],
@@ -66,6 +66,21 @@ worker:1 exit 1
 chief:0 ps:0 gone -15
 worker:1 end
 ? worker1=ECHO -> left_early worker:0 worker:1
+
+# unless its data ran out
+ps chief worker:2 ps | workers=coordinated
+worker:0 gone 0
+worker:1 exit 1
+chief:0 ps:0 gone -15
+worker:1 end
+? worker0=NO_DATA worker1=ECHO -> data_ran_out worker:0 worker:1
+
+# a program that exits without a word as its disk is full is not the cause
+mwm worker:2 | worker:1@h2
+fault h2
+worker:1 gone 1 unasked
+worker:0 gone -15
+? -> disk_full nobody
 
 # nor has one that exits 0 when it is stopped
 mwm worker:2
