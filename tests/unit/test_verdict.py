@@ -33,7 +33,8 @@ IGNORED = "Exception ignored in: <function f at 0x7f>\n" + raised("KeyError: 'x'
 FAILED_RPC = "E0000 00:00:1.5 11 x.cc:2] UNAVAILABLE: Failed to send RPC to coordination service.\n"
 LOGS = {
     "REFUSED": raised("ConnectionRefusedError: [Errno 111] Connection refused"),
-    "NO_DATA": "Your input ran out of data; interrupting training.\n", "ECHO": ECHO, "OWN": OWN, "OWN_CAUGHT": OWN + CAUGHT, "OWN_IGNORED": OWN + IGNORED,
+    "NO_DATA": "Your input ran out of data; interrupting training.\n",
+    "ECHO": ECHO, "OWN": OWN, "OWN_CAUGHT": OWN + CAUGHT, "OWN_IGNORED": OWN + IGNORED,
     "HANDLED": HANDLED, "ASKED": raised("RuntimeError: asked to end"),
     "CAUGHT_ASKED": "epoch 1\n" + CAUGHT + raised("RuntimeError: asked to end"), "DUMP": DUMP,
     "CAUGHT_ABORTED": CAUGHT + ABORTED, "OWN_RPC": OWN + FAILED_RPC, "RPC": "F" + FAILED_RPC[1:],
