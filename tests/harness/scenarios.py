@@ -14,6 +14,7 @@ events are a moment apart (`wait 1.5`: seconds more). A task is on h1 without an
 import itertools
 import operator
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,7 +50,9 @@ _ROOMS = " link=60 start=300 max=3 backoff=1 "
 
 
 def scenarios(text: str) -> pytest.MarkDecorator:
-    """Parametrize a test by the scenarios of a text."""
+    """Parametrize a test by the scenarios of a text, or of a file of tests/unit."""
+    if text.endswith(".txt"):
+        text = "\n" + Path(__file__).parents[1].joinpath("unit", text).read_text()
     blocks = [block.strip().splitlines() for block in text.split("\n# ")[1:]]
     found = [pytest.param(block[1:], id=block[0].replace(" ", "-")) for block in blocks]
     return pytest.mark.parametrize("scenario", found)

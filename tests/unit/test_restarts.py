@@ -1,6 +1,5 @@
 """Restarts as the pure lifecycle decides them: who starts again, when, and how often."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from harness.histories import backoff_over, because, restarts_planned, running
 from harness.scenarios import play, scenarios, start_again
 
 
-@scenarios("\n" + Path(__file__).with_name("restarts.txt").read_text())
+@scenarios("restarts.txt")
 def test_what_follows(scenario: list[str]) -> None:
     play(scenario)
 
