@@ -365,10 +365,10 @@ def test_without_a_lease_the_time_of_an_order_stops_while_the_link_is_lost(
     loop = Loop(lambda: now)
     for pause in (0, 500):
         times = OrderDeadlines(loop, lease, lambda *_: found.append(now - began))  # noqa: B023
-        times.record_order(protocol.HoldPorts([], 1))
+        times.record_order(protocol.HoldPorts(1, []))
         now += 100
         times.clear()  # another agent begins
-        times.record_order(protocol.HoldPorts([], 1))
+        times.record_order(protocol.HoldPorts(1, []))
         began = now
         times.pause()
         for second in range(1000):

@@ -24,8 +24,10 @@ def attempt(**plan: Any) -> tuple[RunningTask, mock.Mock]:
     known = {"name": NAME, "port": 2222, "is_awaited": False, "ready": Ready.PORT, **plan}
     told = mock.Mock()
     task = RunningTask(SimpleNamespace(**known), mock.MagicMock(), mock.Mock(), told)  # type: ignore[arg-type]
-    with mock.patch("distrun.supervisor.running_tasks.TailedLog"):
+    with mock.patch("distrun.supervisor.running_tasks.TailedLog") as tail:
         task.start(protocol.TaskStarted(NAME, 1, 5, 0.0))
+    moves = mock.Mock(is_moving=True, epochs_done=None)
+    told.prints = lambda **values: tail.call_args.args[3](values, moves)
     return task, told
 
 
@@ -66,10 +68,10 @@ def test_nothing_is_printed_while_it_saves_or_evaluates(
 
 def test_what_it_reports_replaces_what_it_prints() -> None:
     task, told = attempt()
-    task._on_printed({"STEP": "3", "LOSS": "0.5"}, is_moving=True)
+    told.prints(STEP="3", LOSS="0.5")
     printed_at = not_none(task.latest).at
     assert task.step_at == printed_at
-    task._on_printed({"STEP": "3", "LOSS": "0.4"}, is_moving=True)
+    told.prints(STEP="3", LOSS="0.4")
     assert task.step_at == printed_at, "it has taken no step"
     task.record(Progress(NAME, {"ACC": "0.9"}, 7.0))
     assert not_none(task.latest).values == {"STEP": "3", "LOSS": "0.4", "ACC": "0.9"}
@@ -86,9 +88,9 @@ def used(at: float, seconds: float | None, **progress: str) -> protocol.UsageSam
 
 def test_a_sample_has_the_progress_of_its_time() -> None:
     """That of a log is known some time after it was printed."""
-    task, _ = attempt()
+    task, told = attempt()
     with mock.patch("time.time", return_value=100.0):
-        task._on_printed({"STEP": "3"}, is_moving=True)
+        told.prints(STEP="3")
     assert task.sample(used(97.0, 1.0)).progress == {}
     assert task.sample(used(98.5, 1.0)).progress == {"STEP": 3.0}
     assert task.sample(used(97.0, 1.0, ACC="0.5")).progress == {"ACC": 0.5}
