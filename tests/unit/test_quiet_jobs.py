@@ -89,8 +89,12 @@ def test_a_task_that_only_computes_ends_in_the_same_words(world: World) -> None:
     assert f"{spins} was busy while the others waited" in cause_text(verdict.cause)
 
 
-@pytest.mark.parametrize("seconds", [60.0, 300.0])
-def test_its_stop_shows_where_the_tasks_were(world: World, seconds: float) -> None:
+@pytest.mark.parametrize(("seconds", "raised"), [(60.0, ""), (300.0, ""), (300.0, "KeyError: 'a'")])
+def test_its_stop_shows_where_the_tasks_were(world: World, seconds: float, raised: str) -> None:
+    text = f'Process P:\nTraceback (most recent call last):\n  File "a.py", line 2, in f\n{raised}\n'
+    log = f"{world.good_tasks[0].replace(':', '-')}.log"
+    part = protocol.LogData(log, 3, text.encode() if raised else b"")
+    world.agents[GOOD]._send(part, is_kept=False)
     world.wait(seconds)
     orders: list[protocol.StopTask] = []
     for agent in world.agents.values():
@@ -108,8 +112,11 @@ def test_its_stop_shows_where_the_tasks_were(world: World, seconds: float) -> No
     world.wait(30.0)
     outcome = not_none(world.state.outcome)
     verdict = not_none(outcome.verdict)
-    assert (outcome.exit_code, verdict.kind) == (137, Kind.STALLED)
-    assert verdict.cause.code is Code.TASKS_QUIET
+    assert outcome.exit_code == 137
+    if raised:
+        assert (verdict.kind, verdict.cause.text) == (Kind.EXCEPTION, raised)
+        return
+    assert (verdict.kind, verdict.cause.code) == (Kind.STALLED, Code.TASKS_QUIET)
     assert verdict.cause.seconds >= seconds - 4 * HEARTBEAT
     assert {each.task for each in verdict.evidence} >= set(world.good_tasks)
 

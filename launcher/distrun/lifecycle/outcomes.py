@@ -263,7 +263,7 @@ def apply_verdict(state: JobState, verdict: Verdict) -> JobState:
     outcome = state.outcome
     if verdict.kind is Kind.QUALIFIED:
         return _qualify(state, verdict)
-    if outcome is not None and outcome.result is Result.STOPPED and verdict.task is None:
+    if outcome is not None and outcome.result is Result.STOPPED:
         return replace(state, outcome=replace(outcome, verdict=verdict))
     if outcome is None or outcome.result is not Result.FAILED:
         return state

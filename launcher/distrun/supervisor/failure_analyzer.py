@@ -136,7 +136,7 @@ class FailureAnalyzer:
 
         self._job, self._folder, self._spec = job, job.folder, job.spec
         self._tracker = FailureTracker()
-        self._has_judged_success = False
+        self._asked: Outcome | None = None
         self._analyses: deque[tuple[Outcome | None, list[Verdict | None]]] = deque()
         """The failures that are being analyzed: the outcome, if the job has ended with it, and the
         answer."""
@@ -158,8 +158,8 @@ class FailureAnalyzer:
         """Find out why the job failed, if it did. Returns whether a verdict is being waited for."""
         state = self._job.state
         outcome = state.outcome
-        is_begun = any(each is not None for each, _ in self._analyses)
-        if outcome is not None and outcome.verdict is None and not is_begun:
+        if outcome is not None and outcome.verdict is None and outcome != self._asked:
+            self._asked = outcome
             question: tuple[Ask, _Logs] | None = (lambda: None, _Logs(self._folder, {}))
             with _defects_printed():
                 question = self._last_question(state)
@@ -211,9 +211,8 @@ class FailureAnalyzer:
     def _last_question(self, state: JobState) -> tuple[Ask, _Logs] | None:
         """Return the function that judges how the job ended; None if there is nothing to judge."""
         if state.outcome is not None and state.outcome.result is Result.SUCCEEDED:
-            if self._has_judged_success or not self._is_suspect(state):
+            if not self._is_suspect(state):
                 return None
-            self._has_judged_success = True
             logs = _Logs(self._folder, state.tasks)
             return partial(self._judge_success, state, logs), logs
         failure = self._tracker.final_failure(state)
