@@ -117,6 +117,16 @@ CASES = {
         *(143, "exited 143 by itself, after it had printed ModuleNotFoundError"),
         name="./t.sh",
     ),
+    "output that is sent to a file": run(
+        "#!/bin/bash\npython3 -c 'import nn' > log 2>&1\ntail -n 1 log\n",
+        *(0, r"exited 0 although .*ModuleNotFoundError: .*'nn'.* hidden at t\.sh:3: tail -n 1 log"),
+        name="./t.sh",
+    ),
+    "a failure whose output is sent to a file": run(
+        "#!/bin/bash\npython3 -c 'import nn' &> log",
+        *(1, r"cause .*ModuleNotFoundError: .*'nn'.*log:\d: ModuleNotFoundError"),
+        name="./t.sh",
+    ),
     "children of a fork that hang": launch(
         SCRIPT,
         *(75, r'train\.py:5 made by fork, .*use multiprocessing\.get_context\("spawn"\)'),

@@ -91,7 +91,7 @@ def test_a_task_that_only_computes_ends_in_the_same_words(world: World) -> None:
 
 @pytest.mark.parametrize(("seconds", "raised"), [(60.0, ""), (300.0, ""), (300.0, "KeyError: 'a'")])
 def test_its_stop_shows_where_the_tasks_were(world: World, seconds: float, raised: str) -> None:
-    text = f'Process P:\nTraceback (most recent call last):\n  File "a.py", line 2, in f\n{raised}\n'
+    text = f'Process P:\nTraceback (most recent call last):\n  File "a", line 2, in f\n{raised}\n'
     log = f"{world.good_tasks[0].replace(':', '-')}.log"
     part = protocol.LogData(log, 3, text.encode() if raised else b"")
     world.agents[GOOD]._send(part, is_kept=False)

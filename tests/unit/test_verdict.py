@@ -621,6 +621,8 @@ RAN_OUT = "WARNING:tensorflow:Your input ran out of data; interrupting training.
         ("EPOCH=1 EPOCHS=3", "Epoch 1/3\nUnknown: Horovod has been shut down.\n", "1 of 3, after"),
         ("", "Training failed: no module x\n", "ends in an error: Training failed: no module x"),
         ("", "error: 0.3\n", ""), ("", "usage: t.py [-h]\nstep 3\nTraining failed: no x\n", ""),
+        ("", "Skipping training since max_steps has already saved", "0 without a step: it said"),
+        ("STEP=9", "not saved: No space left on device\nstep 9\n", "0 although the disk was full"),
         ("", "usage: t.py [-h]\n\nTrain.\n", "0 after it had only shown its usage: usage: t.py"),
         # It came to its end, perhaps counted from 0, or went on; what Python ignores.
         ("EPOCH=9 EPOCHS=10", LOGGED, ""), ("EPOCH=3", LOGGED, ""),
@@ -662,11 +664,13 @@ BY_TORCH = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.
         ("reader has ended, exitcode -9\n", "reader.kill(); reader.join()", False),
         ("reader has ended, exitcode -9: restarting it\n", "reader.join()", False),
         ("reader has ended, exitcode -9\n", "", False), (f"{BY_TORCH}step 9\n", "", False),
+        ("Terminated\nstep 9\n", "python own.py", True), ("Terminated\n", "", False),
     ],
 )  # fmt: skip
 def test_a_process_that_was_killed_is_told_by_words(log: str, script: str, is_told: bool) -> None:
     said = found("mwm worker", "worker:0 gone 0", script=script, worker0=log)
-    told = "worker:0 exited 0 although SIGKILL killed one of its processes"
+    name = "SIGTERM" if "Term" in log else "SIGKILL"
+    told = f"worker:0 exited 0 although {name} killed one of its processes"
     assert (told in said) == is_told == bool(said)
 
 
@@ -697,6 +701,7 @@ def test_a_stack_a_list_or_an_exception_after_which_it_went_on_is_none(log: str)
         (f"{RAISED}all experiments finished\n", "t.py", False),
         (f"{RAISED}{TRAINED}", "launch.py", True), (f"{RAISED}{TRAINED}", "t.py", False),
         (f"Process Process-2:\n{RAISED}{TRAINED}", "t.py", True),
+        (f"Exception in initializer:\n{RAISED}done\n", "t.py", True),
     ],
 )  # fmt: skip
 def test_an_exception_counts_by_its_script(log: str, script: str, is_told: bool) -> None:

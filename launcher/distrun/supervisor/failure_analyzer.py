@@ -25,7 +25,7 @@ from distrun.supervisor.hosts.background_calls import Question
 from distrun.supervisor.hosts.host import LogEnd
 from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.running_job import RunningJob
-from distrun.verdict.model import Evidence, Kind, Replacement, Verdict
+from distrun.verdict.model import Evidence, Kind, Replacement, Source, Verdict
 
 if TYPE_CHECKING:
     from distrun.verdict.failures import Failure
@@ -40,11 +40,12 @@ _SUSPECT = (
     *(b"traceback (most recent", b"error", b"exception", b"\xe2\x95\xad", b"sigterm", b"signal "),
     *(b"preempt", b"terminat", b"killed", b"exit code", b"exitcode", b"ran out of", b"usage: "),
     *(b" not found", b" failed", b"occurred", b"wrong", b"no module named", b"no such file"),
-    b"\nsynopsis",
+    *(b"\nsynopsis", b"skipping training", b"no space left", b"quota exceeded"),
 )
 """What the log of a task that has failed may have, in lower case: a traceback in any form, or a
 signal. To find words takes a tenth of the time of one regular expression."""
 _NO_DATA = re.compile(rb"\b0 (?:\w+ )?(?:batch|file|image|sample|example|record|shard)")
+_SENT_TO = re.compile(r"(?m)^(?!\s*#).*py.*?(?:>|\btee\s(?:-a\s)?)\s*([\w./-]+)")
 _COLLECTIVE_LIMIT = re.compile(r"\btimeout_seconds\s*=\s*(\d{1,9}(?:\.\d{1,9})?)\b")
 _OF_KERAS = re.compile(r"\b(?:tf_)?keras\b|\btensorflow\b")
 _KERAS_CODES = (Code.KERAS_2_CODE, Code.KERAS_3_USED)
@@ -242,7 +243,34 @@ class FailureAnalyzer:
         text = "\n".join(text for _, text in self._scripts())
         names = scripts if are_python else ()
         shell = self._shell_texts()
-        return success_verdict(state, logs.read, shell, names, text, self._text_of, logs.begin)
+        rest = (shell, names, text, self._text_of)
+        by_log = success_verdict(state, logs.read, *rest, logs.begin)
+        return self._with_files(by_log, lambda read: success_verdict(state, read, *rest))
+
+    def _with_files(
+        self, by_log: Verdict | None, judge: Callable[[Callable[[str], LogTail]], Verdict | None]
+    ) -> Verdict | None:
+        """Judge by the files here to which a shell script sends output, if the log says nothing."""
+        from distrun.verdict.log_analysis import LogTail
+
+        known = by_log is not None and by_log.cause.code is not Code.EXITED_BY_ITSELF
+        for path in () if known else _SENT_TO.findall("\n".join(self._shell_texts().values())):
+            tail = LogTail(b"")
+            with (
+                contextlib.suppress(OSError),
+                open_regular_file(os.path.join(self._spec.program.workdir, path)) as file,
+            ):
+                start = file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES[0]))
+                if os.fstat(file.fileno()).st_mtime >= self._job.state.created_at:
+                    tail = LogTail(file.read() or b"", is_whole=start == 0)
+            found = judge(lambda _, tail=tail: tail)  # type: ignore[misc]
+            if found is not None and found.cause.code is not Code.EXITED_BY_ITSELF:
+                lines = [
+                    replace(each, source=Source.PROCESS, text=f"{path}:{each.line}: {each.text}")
+                    for each in found.evidence if each.line
+                ]  # fmt: skip
+                return replace(found, evidence=tuple(lines))
+        return by_log
 
     def _shell_texts(self) -> dict[str, str]:
         """Return the texts of the shell script that tasks run and of those that it calls, by name.
@@ -281,7 +309,8 @@ class FailureAnalyzer:
     def _analyze(self, failure: Failure, logs: _Logs) -> Verdict:
         from distrun.verdict.analysis import analyze
 
-        verdict = analyze(failure, logs.read)
+        by_log = analyze(failure, logs.read)
+        verdict = self._with_files(by_log, partial(analyze, failure)) or by_log
         cause = verdict.cause
         if cause.code is Code.KERAS_2_CODE and not self._may_use_keras(logs.read(cause.task).raw):
             cause = cause._replace(code=Code.EXCEPTION_RAISED)

@@ -473,6 +473,9 @@ class LogAnalysis:
                     break
             link = link.linked
         if self.raised is not None:
+            if outer is None and not self.raised.aside:  # another thread's lines are in between
+                own = self._own_frames(range(self.raised.first))[-1:]
+                outer = own[0] if own and self.takes_no_step_after(own[0][0]) else None
             return outer
         # When it crashes, Python prints the most recent call first.
         own = [] if self.crash is None else self._own_frames(range(self.crash, len(self.lines)))

@@ -56,8 +56,12 @@ _GAVE_UP = re.compile(
     r"[^:]{0,40}\b(?:failed|crashed|aborted|occurred|went wrong)\b[^:]{0,40}"
     r"|(?:fatal |unexpected )?error): *(?![-+.\d])\S"
 )
-_USAGE = re.compile(r"^[Uu]sage: .*(?:\.py\b|\[)|^NAME$")
-"""What argparse, click and Fire print of a program that gets --help, or no command."""
+_USAGE = re.compile(
+    r"^[Uu]sage: .*(?:\.py\b|\[)|^NAME$|Skipping training since max_steps has already saved"
+)
+"""What argparse, click and Fire print of a program that gets --help, or no command; Estimator's."""
+_FULL = re.compile(r"No space left on device|isk quota exceeded")
+_OF_SHELL = re.compile(r": line |[A-Z][a-z ]{5,}$")
 _METRIC = re.compile(r"(?i)(?:loss|acc|accuracy)\b\W{1,4}\d")
 _STOPPED_EARLY = re.compile(
     r"(?i)\bearly[ _-]?stop|\bstop\w* early\b|trainer to stop\b|\bstopped: |\bconverged\b"
@@ -149,7 +153,7 @@ def success_verdict(
 
     found = [
         *_left_at_work(done),
-        *_crashed_children(done, log_of, shell + text),
+        *_crashed_children(done, log_of, shell, shell + text),
         *_hidden_exceptions(done, log_of, shell, hider, scripts),
         *_timed_out(done, shell, hider("timeout")),
         *_left_behind(state, done, log_of),
@@ -162,6 +166,8 @@ def success_verdict(
     found += _went_on(logged, shell_texts, scripts, text, read_program, hidden)
     found += _stopped_short(done, read_log, {cause.task for cause, _ in found}, shell)
     found += not_finite(done)
+    named = {cause.task for cause, _ in found}
+    found += _full_disks([task for task in done if task.name not in named], log_of)
     merged: defaultdict[Cause, list[str]] = defaultdict(list)
     for cause, _ in found:
         merged[cause._replace(task="")] += [cause.task] if cause.task else []
@@ -182,7 +188,7 @@ def _left_at_work(done: list[TaskState]) -> Iterator[Found]:
 
 
 def _crashed_children(
-    done: list[TaskState], log_of: Callable[[TaskState], LogAnalysis], text: str
+    done: list[TaskState], log_of: Callable[[TaskState], LogAnalysis], shell: str, text: str
 ) -> Iterator[Found]:
     """Find tasks whose processes crashed or ran out of memory, by the kernel or by their words."""
     for task in done:
@@ -193,9 +199,13 @@ def _crashed_children(
         is_seen = is_done and _LOOKS.search(text)  # by the program, which came to its end
         if child is not None and (child.within or (child.signal in CRASH_SIGNALS and not is_seen)):
             yield cause._replace(signal=child.signal), ()
-        elif printed is not None and (
-            log.takes_no_step_after(printed[0])
-            or (": line " in printed[1][0] and not _TRIES_AGAIN.search(text))
+        elif (
+            printed is not None
+            and (shell or printed[1].start())
+            and (
+                log.takes_no_step_after(printed[0])
+                or (_OF_SHELL.match(printed[1][0]) and not _TRIES_AGAIN.search(text))
+            )
         ):
             found, line = child_in(printed[1][0]), printed[1].string
             # A program may end its own processes, or start others in their place; a bare exit code
@@ -424,6 +434,15 @@ def not_finite(done: list[TaskState]) -> Iterator[Found]:
         loss = (task.reported.get("LOSS") or task.reported.get("TRAIN_LOSS", "")).lower()
         if loss.strip("+-") in ("nan", "inf"):
             yield Cause(Code.VALUES_NOT_FINITE, task=task.name, text=f"loss {loss}"), ()
+
+
+def _full_disks(
+    done: list[TaskState], log_of: Callable[[TaskState], LogAnalysis]
+) -> Iterator[Found]:
+    for task in done:
+        if (said := log_of(task).find_last(_FULL)) is not None:
+            cause = Cause(Code.DISK_EXHAUSTED, task=task.name, text=log_of(task).quote(said[0]))
+            yield cause, (log_of(task).evidence(said[0]),)
 
 
 def _ends_at(lines: list[str], at: int) -> bool:

@@ -41,11 +41,11 @@ _CHECKPOINT = re.compile(
 _OF_CHECKPOINT = re.compile("ckpt|checkpoint|restor|resum", re.IGNORECASE)
 OF_SIGNAL = re.compile(
     r"(?:pid (\d{1,7})\) is killed by signal: |exit codes? of the workers .{0,9}SIG|Signals\.SIG"
-    r"|: line \d{1,6}: {1,9}\d{1,7} |exit ?code\W{1,4}-)"
-    r"(KILL|SEGV|BUS|ABRT|Killed|Bus error|Segmentation fault|Aborted|(?:6|7|9|11)\b)"
+    r"|: line \d{1,6}: {1,9}\d{1,7} |exit ?code\W{1,4}-|^(?=[A-Z][a-z ]{5,18}(?: \(core.*)?$))"
+    r"(KILL|SEGV|BUS|ABRT|Killed|Bus error|Segmentation fault|Aborted|Terminated|(?:6|7|9|11)\b)"
 )
-"""What a program or bash says of a signal that has killed its process."""
-_SIGNALS = {"K": SIGKILL, "B": 7, "S": 11, "A": 6, "9": SIGKILL, "7": 7, "1": 11, "6": 6}
+"""What a program or a shell says of a signal that has killed its process."""
+_SIGNALS = {"K": SIGKILL, "B": 7, "S": 11, "A": 6, "9": SIGKILL, "7": 7, "1": 11, "6": 6, "T": 15}
 """By the first letter of their names, or digit of their numbers."""
 _NATIVE = (
     *(Kind.HOST_MEMORY, Kind.LIMIT, Kind.PORT_TAKEN, Kind.DISK_FULL, Kind.PERMISSION),
@@ -238,6 +238,8 @@ def failure_in_log(task: TaskState, log: LogAnalysis) -> TaskFailure | None:
     above = log.raised.first - 1 if log.raised and not log.raised.linked else -1
     if _OF_COMMAND in cause.text and above >= 0 and log.takes_no_step_after(above - 1):
         evidence = (log.evidence(above), *evidence)  # the last words of that command
+    if log.raised and log.raised.linked and log.raised.is_caused:
+        evidence = (log.evidence(log.raised.linked.message.index), *evidence)
     peers = _peers(log.text, task.name) if _TENSORFLOW_ERROR in message.type else ()
     return TaskFailure(Kind.EXCEPTION, cause, evidence, peers=peers)
 

@@ -970,7 +970,11 @@ TEXTS: dict[Code, Words] = {
     Code.PERMISSION_REFUSED: "{subject}was refused permission{quote}",
     Code.GPU_MEMORY_EXHAUSTED: "{subject}ran out of GPU memory{quote}",
     Code.MEMORY_EXHAUSTED: "{subject}ran out of memory{quote}",
-    Code.DISK_EXHAUSTED: "{subject}found the disk full{quote}",
+    Code.DISK_EXHAUSTED: lambda c: (
+        f"{format_names(c.tasks)} exited 0 although the disk was full: {c.text}"
+        if c.tasks
+        else f"{_subject(c)}found the disk full{_quote(c)}"
+    ),
     Code.FILES_EXHAUSTED: "{subject}had too many files open{quote}",
     Code.NAME_REPLACED: "{subject}uses a name that TensorFlow has no more{quote}",
     Code.FILE_LOCKED: "{subject}could not lock a file, which another process has open{quote}",
@@ -988,7 +992,11 @@ TEXTS: dict[Code, Words] = {
     Code.SOME_PORT_IN_USE: "{subject}found a port taken{quote}",
     Code.DATA_EXHAUSTED: lambda c: f"{_exited_0(c)}ran out of data{_quote(c)}",
     Code.DATA_MISSING: lambda c: f"{_exited_0(c)}found no data{_quote(c)}",
-    Code.USAGE_SHOWN: "{tasks} exited 0 after it had only shown its usage: {text}",
+    Code.USAGE_SHOWN: lambda c: (
+        f"{_exited_0(c)}it said {c.text}"
+        if "Skipping" in c.text
+        else f"{format_names(c.tasks)} exited 0 after it had only shown its usage: {c.text}"
+    ),
     Code.VALUES_NOT_FINITE: lambda c: (
         f"{format_names(c.tasks)} exited 0 with {c.text}"
         if c.tasks
@@ -1341,6 +1349,10 @@ ADVICE: dict[Code, Words] = {
         else "import the package that has this operation, such as tensorflow_text, before the "
         "model is loaded"
         if "Op type" in c.text
+        else "a library of the system or of the environment is older than the package needs: "
+        "install a newer one there (of GLIBCXX: libstdc++, conda's libstdcxx-ng), or a package "
+        "that is built for this system"
+        if "GLIBC" in c.text
         else "a package was built for another version of what it needs: `pip check` names such "
         "packages; install versions that fit, such as 'numpy<2' or 'protobuf<3.21', or newer ones"
     ),
@@ -1421,7 +1433,11 @@ ADVICE: dict[Code, Words] = {
     ),
     Code.DATA_EXHAUSTED: """every worker needs as many batches as the others: repeat() the dataset
         and count steps, or check how it is sharded""",
-    Code.USAGE_SHOWN: "give the program the command or the arguments that it asks for, not --help",
+    Code.USAGE_SHOWN: lambda c: (
+        "its folder has a checkpoint of the last step: raise max_steps, or name another folder"
+        if "Skipping" in c.text
+        else "give the program the command or the arguments that it asks for, not --help"
+    ),
     Code.DATA_MISSING: """check the folder and the pattern of the data where the tasks run: a
         relative path begins at `program.workdir`, and each worker needs a part of the files""",
     Code.VALUES_NOT_FINITE: """lower the learning rate, clip gradients, or inspect the sample that
