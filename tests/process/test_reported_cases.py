@@ -118,8 +118,8 @@ CASES = {
         name="./t.sh",
     ),
     "output that is sent to a file": run(
-        "#!/bin/bash\npython3 -c 'import nn' > log 2>&1\ntail -n 1 log\n",
-        *(0, r"exited 0 although .*ModuleNotFoundError: .*'nn'.* hidden at t\.sh:3: tail -n 1 log"),
+        "#!/bin/bash\nL=${USER}_$(date +%s).log\npython3 -c 'import nn' &> $L\ntail -n 1 $L\n",
+        *(0, r"exited 0 although .*ModuleNotFoundError: .*'nn'.* hidden at t\.sh:4: tail -n 1 "),
         name="./t.sh",
     ),
     "a failure whose output is sent to a file": run(

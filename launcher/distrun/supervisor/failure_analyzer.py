@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import re
 import sys
 import time
 import traceback
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -45,7 +46,10 @@ _SUSPECT = (
 """What the log of a task that has failed may have, in lower case: a traceback in any form, or a
 signal. To find words takes a tenth of the time of one regular expression."""
 _NO_DATA = re.compile(rb"\b0 (?:\w+ )?(?:batch|file|image|sample|example|record|shard)")
-_SENT_TO = re.compile(r"(?m)^(?!\s*#).*py.*?(?:>|\btee\s(?:-a\s)?)\s*([\w./-]+)")
+_PATH = r"\"?((?:\$\([^)]*\)|[\w./${}%:@+-])+)"
+_SENT_TO = re.compile(rf"(?m)^(?!\s*#).*py.*?(?:>|\btee\s(?:-a\s)?)\s*{_PATH}")
+_ASSIGNED = re.compile(rf"(?m)^\s*(?:export )?(\w+)={_PATH}")
+_EXPANDED = re.compile(r"\$\([^)]*\)|\$\{?(\w+)[^}/.]*\}?")
 _COLLECTIVE_LIMIT = re.compile(r"\btimeout_seconds\s*=\s*(\d{1,9}(?:\.\d{1,9})?)\b")
 _OF_KERAS = re.compile(r"\b(?:tf_)?keras\b|\btensorflow\b")
 _KERAS_CODES = (Code.KERAS_2_CODE, Code.KERAS_3_USED)
@@ -254,23 +258,34 @@ class FailureAnalyzer:
         from distrun.verdict.log_analysis import LogTail
 
         known = by_log is not None and by_log.cause.code is not Code.EXITED_BY_ITSELF
-        for path in () if known else _SENT_TO.findall("\n".join(self._shell_texts().values())):
-            tail = LogTail(b"")
-            with (
-                contextlib.suppress(OSError),
-                open_regular_file(os.path.join(self._spec.program.workdir, path)) as file,
-            ):
+        for path in () if known else self._written_files():
+            tail, name = LogTail(b""), os.path.basename(path)
+            with contextlib.suppress(OSError), open_regular_file(path) as file:
                 start = file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES[0]))
-                if os.fstat(file.fileno()).st_mtime >= self._job.state.created_at:
-                    tail = LogTail(file.read() or b"", is_whole=start == 0)
-            found = judge(lambda _, tail=tail: tail)  # type: ignore[misc]
+                tail = LogTail(file.read() or b"", is_whole=start == 0)
+            numbers, tasks = re.findall(r"\d+", name), self._job.state.tasks.values()
+            own = [each for each in tasks if each.name in name or str(each.index) in numbers]
+            tails = {each.name: tail for each in own or tasks}
+            found = judge(defaultdict(partial(LogTail, b""), tails).__getitem__)
             if found is not None and found.cause.code is not Code.EXITED_BY_ITSELF:
                 lines = [
-                    replace(each, source=Source.PROCESS, text=f"{path}:{each.line}: {each.text}")
+                    replace(each, source=Source.PROCESS, text=f"{name}:{each.line}: {each.text}")
                     for each in found.evidence if each.line
                 ]  # fmt: skip
                 return replace(found, evidence=tuple(lines))
         return by_log
+
+    def _written_files(self) -> Iterator[str]:
+        """Yield the paths of files to which a shell script has sent output since the job began."""
+        text, folder = "\n".join(self._shell_texts().values()), self._spec.program.workdir
+        values = dict(_ASSIGNED.findall(text))
+        for path in _SENT_TO.findall(text):
+            pattern = path
+            for _ in range(2):  # what a variable is set to may have others
+                pattern = _EXPANDED.sub(lambda found: values.get(found[1] or "", "*"), pattern)
+            for found in glob.glob(os.path.join(folder, pattern)) if pattern.strip("*/") else ():
+                if os.path.isfile(found) and os.stat(found).st_mtime >= self._job.state.created_at:
+                    yield found
 
     def _shell_texts(self) -> dict[str, str]:
         """Return the texts of the shell script that tasks run and of those that it calls, by name.
