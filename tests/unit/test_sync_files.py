@@ -237,6 +237,7 @@ def test_a_file_that_is_not_sent_is_warned_of(script: str, found: list[int], spe
         ("FileNotFoundError: [Errno 2] No such file or directory: 'data/x.npz'", "data/x.npz"),
         ("NotFoundError: {{function_node f}} big.csv; No such file or directory [Op:I]", "big.csv"),
         ("OSError: Unable to open file (name = 'data/x.npz', errno = 2, flags = 0)", "data/x.npz"),
+        ("ValueError: File not found: filepath=data/x.npz. Please ensure", "data/x.npz"),
         ("FileNotFoundError: [Errno 2] No such file or directory: 'labels.txt'", ""),
         ("FileNotFoundError: [Errno 2] No such file or directory: '/data/x.npz'", ""),
         ("ValueError: bad", ""),

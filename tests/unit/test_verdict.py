@@ -11,7 +11,7 @@ from distrun.agent.protocol import Cause, Code
 from distrun.job import events
 from distrun.job.stacks import Place
 from distrun.lifecycle import STALL
-from distrun.verdict.log_analysis import LogAnalysis, LogTail
+from distrun.verdict.log_analysis import LogTail
 from distrun.verdict.model import Kind, Verdict
 from distrun.verdict.success import success_verdict, without_contact
 from distrun.words.causes import cause_advice, cause_text
@@ -409,15 +409,6 @@ def test_out_of_memory_by_the_kernels_word() -> None:
 HEAD = "Traceback (most recent call last):"
 
 
-@pytest.mark.timeout(60)  # it took minutes when each error was compared with all others
-@pytest.mark.parametrize(
-    "line", ["SyntaxError: ", "Traceback (most recent call last):\nValueError: in user code:"]
-)
-def test_thousands_of_errors_in_a_log_delay_no_verdict(line: str) -> None:
-    raw = f"{line}\n".encode() * (64_000 // len(line))
-    assert LogAnalysis(LogTail(raw), 1).raised is not None
-
-
 @pytest.mark.timeout(60)  # the time of these patterns grows with the square of the line's length
 @pytest.mark.parametrize(
     "lines",
@@ -426,8 +417,11 @@ def test_thousands_of_errors_in_a_log_delay_no_verdict(line: str) -> None:
         f"ValueError: {'Invalid value for argument `reduction` ' * 25_000}",
         # Python's marks below a line of a program: they were read for each traceback.
         "ValueError: x\n" + f"{HEAD}\nValueError: x\n" * 50 + "^\n" * 450_000 + "^" * 70_000,
+        # It took minutes when each error was compared with all others.
+        "SyntaxError: \n" * 4_900,
+        f"{HEAD}\nValueError: in user code:\n" * 1_200,
     ],
-    ids=["frame", "message", "marks"],
+    ids=["frame", "message", "marks", "syntax", "errors"],
 )
 def test_a_long_line_in_a_log_delays_no_verdict(lines: str) -> None:
     assert alone(f"{HEAD}\n{lines}\n").task == "worker:1"
@@ -623,6 +617,7 @@ RAN_OUT = "WARNING:tensorflow:Your input ran out of data; interrupting training.
         ("", "error: 0.3\n", ""), ("", "usage: t.py [-h]\nstep 3\nTraining failed: no x\n", ""),
         ("", "Skipping training since max_steps has already saved", "0 without a step: it said"),
         ("STEP=9", "not saved: No space left on device\nstep 9\n", "0 although the disk was full"),
+        ("STEP=9", "no cache: No space left on device\nwhat? No space left on device\n", ""),
         ("", "usage: t.py [-h]\n\nTrain.\n", "0 after it had only shown its usage: usage: t.py"),
         # It came to its end, perhaps counted from 0, or went on; what Python ignores.
         ("EPOCH=9 EPOCHS=10", LOGGED, ""), ("EPOCH=3", LOGGED, ""),
@@ -648,6 +643,7 @@ def test_who_gives_up_after_an_error_is_told(reached: str, log: str, said: str) 
     assert said in told if said else not told
 
 
+CRASHED = "worker:0 exited 0 although {} killed one of its processes"
 BY_SHELL = "t.sh: line 2:  4242 Killed                  {}\n"
 BY_TORCH = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.\n"
 
@@ -665,13 +661,13 @@ BY_TORCH = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.
         ("reader has ended, exitcode -9: restarting it\n", "reader.join()", False),
         ("reader has ended, exitcode -9\n", "", False), (f"{BY_TORCH}step 9\n", "", False),
         ("Terminated\nstep 9\n", "python own.py", True), ("Terminated\n", "", False),
+        ("Terminated\nstep 9\nTerminated\n", "python own.py", False),
     ],
 )  # fmt: skip
 def test_a_process_that_was_killed_is_told_by_words(log: str, script: str, is_told: bool) -> None:
     said = found("mwm worker", "worker:0 gone 0", script=script, worker0=log)
     name = "SIGTERM" if "Term" in log else "SIGKILL"
-    told = f"worker:0 exited 0 although {name} killed one of its processes"
-    assert (told in said) == is_told == bool(said)
+    assert (CRASHED.format(name) in said) == is_told == bool(said)
 
 
 @pytest.mark.parametrize(
@@ -712,19 +708,12 @@ def test_an_exception_counts_by_its_script(log: str, script: str, is_told: bool)
 @pytest.mark.parametrize(
     ("seen", "said"),
     [
-        ({"contact": "silent"}, ""),  # perhaps it waited for the other's first connection
-        ({"contact": "met"}, ""),
-        (
-            {"child": Cause(Code.CHILD_KILLED, pid=5, signal=11)},
-            "worker:0 exited 0 although SIGSEGV killed one of its processes",
-        ),
-        ({"child": Cause(Code.CHILD_KILLED, pid=5, signal=9)}, ""),
-        (
-            {"child": Cause(Code.CHILD_KILLED, pid=5, signal=9, within=(OUT_OF_MEMORY,))},
-            "worker:0 exited 0 although SIGKILL killed one of its processes",
-        ),
+        # Perhaps it waited for the other's first connection.
+        ({"contact": "silent"}, ""), ({"contact": "met"}, ""), ({"child": LOST_CHILD}, ""),
+        ({"child": LOST_CHILD._replace(signal=11)}, CRASHED.format("SIGSEGV")),
+        ({"child": LOST_CHILD._replace(within=(OUT_OF_MEMORY,))}, CRASHED.format("SIGKILL")),
     ],
-)
+)  # fmt: skip
 def test_what_a_host_has_seen_of_a_task_that_exited_0(seen: dict[str, Any], said: str) -> None:
     """The other task has ended before anything could be seen of it."""
     job = play(["mwm worker:2"])
@@ -739,9 +728,7 @@ def test_what_a_host_has_seen_of_a_task_that_exited_0(seen: dict[str, Any], said
     ("tasks", "strategy"),
     [("mwm worker:2", "MultiWorkerMirrored"), ("ps chief worker ps", "ParameterServer")],
 )
-def test_who_never_listened_is_told_to_create_the_strategy_of_the_spec(
-    tasks: str, strategy: str
-) -> None:
+def test_who_never_listened_is_told_to_create_the_strategy(tasks: str, strategy: str) -> None:
     job = play([tasks])
     for name in ("worker:0", "worker:1", "chief:0"):
         if name in job.state.tasks:
@@ -769,14 +756,13 @@ def test_who_trains_with_servers_need_not_reach_each_other(tasks: str, said: str
 @pytest.mark.parametrize(
     ("script", "lived", "is_told"),
     [
-        ("timeout 2 python t.py; echo done", 2.1, True),
+        ("timeout 2 python t.py; echo done", 2.1, True), ("# timeout 2 python t.py", 2.1, False),
         ("timeout -k 5 1h python t.py || true", 3601.0, True),
         ("timeout 20 python t.py; echo done", 2.1, False),  # it ended before
         ("timeout 2 python t.py; python u.py", 9.0, False),
         ("timeout 2 sleep 9; python t.py", 2.1, False),
-        ("# timeout 2 python t.py", 2.1, False),
     ],
-)
+)  # fmt: skip
 def test_a_life_as_long_as_a_timeout_is_told(script: str, lived: float, is_told: bool) -> None:
     assert bool(found("mwm worker", f"worker:0 gone 0 after {lived}", script=script)) is is_told
 
@@ -788,13 +774,10 @@ QUICK = ("worker:0 first STEP=49", "worker:1 first STEP=9", "worker:0 worker:1 r
 @pytest.mark.parametrize(
     ("line", "first", "each", "more"),
     [
-        ("step {}: loss 0.5", 1, 1, ()),
-        ("Epoch {}", 1, 1, ()),
-        ("step {}", 41, 1, ()),
-        ("step {}", 1, 1, QUICK),
-        ("step {}", 50, 10, ()),  # it prints only each tenth
+        ("step {}: loss 0.5", 1, 1, ()), ("Epoch {}", 1, 1, ()), ("step {}", 41, 1, ()),
+        ("step {}", 1, 1, QUICK), ("step {}", 50, 10, ()),  # it prints only each tenth
     ],
-)
+)  # fmt: skip
 def test_replicas_that_resume_at_different_steps_are_told(
     line: str, first: int, each: int, more: tuple[str, ...]
 ) -> None:
@@ -830,22 +813,15 @@ PREEMPTED = "worker:1 was preempted: it exited 0 at step 20 after a SIGTERM that
     [
         ([], steps(99), steps(20, said="caught SIGTERM, saved\n"), PREEMPTED),
         ([], steps(99, LOSS), steps(20, LOSS, "preempted\n"), PREEMPTED),
-        (
-            [KNOWN],
-            *[steps(20, said="caught SIGTERM, saved\n")] * 2,
-            "worker:0, worker:1 were preempted: they exited 0 at step 20 of 100 after a SIGTERM",
-        ),
+        ([KNOWN], *[steps(20, said="caught SIGTERM, saved\n")] * 2,
+         "worker:0, worker:1 were preempted: they exited 0 at step 20 of 100 after a SIGTERM"),
         # Children that say so after each epoch, a handler that is installed, and an early end.
         ([KNOWN], *["".join(f"step {n}\nCaught signal 15. Ending.\n" for n in (9, 20))] * 2, ""),
         ([KNOWN], *["Installed a SIGTERM handler\n" + steps(20)] * 2, ""),
-        (
-            [],
-            steps(199),
-            steps(19),
-            "worker:1 exited 0 at step 19, long before worker:0, which reached step 199",
-        ),
+        ([], steps(199), steps(19),
+         "worker:1 exited 0 at step 19, long before worker:0, which reached step 199"),
     ],
-)
+)  # fmt: skip
 def test_who_leaves_early_is_told(reports: list[str], first: str, second: str, told: str) -> None:
     said = found(
         *("mwm worker:2 | rooms worker:1@h2", *reports),

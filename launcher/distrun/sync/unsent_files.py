@@ -24,7 +24,8 @@ _READS = re.compile(r"open$|read|load|genfromtxt|TFRecordDataset|TextLineDataset
 """The names of functions that read the file that is their first argument."""
 _MISSING = re.compile(
     r"No such file or directory: '(?P<python>[^']+)'|name = '(?P<h5py>[^']+)', errno = 2|"
-    r"NotFoundError: .*?(?P<tensorflow>[^\s:;]+); No such file or directory"
+    r"NotFoundError: .*?(?P<tensorflow>[^\s:;]+); No such file or directory|"
+    r"File not found: filepath=(?P<keras>\S+)\. "
 )
 """How Python, h5py and TensorFlow say which file is missing."""
 

@@ -449,7 +449,7 @@ _RESOURCES = (
          types=("errors_impl.DataLossError", "BadGzipFile", "BadZipFile"),
          any_of=(
              "not an sstable", "too short to be an sstable", "truncated file: eof",
-             "file signature not found", "Ran out of input", "ensure the file is an accessible",
+             "file signature not found", "Ran out of input",
              "Read less bytes than requested", "failed finding central directory",
              "image file is truncated", "cannot identify image file", "Unknown image file format",
              "Invalid JPEG data", "Parquet magic bytes not found", "No data left in file",

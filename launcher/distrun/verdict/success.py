@@ -60,7 +60,10 @@ _USAGE = re.compile(
     r"^[Uu]sage: .*(?:\.py\b|\[)|^NAME$|Skipping training since max_steps has already saved"
 )
 """What argparse, click and Fire print of a program that gets --help, or no command; Estimator's."""
-_FULL = re.compile(r"No space left on device|isk quota exceeded")
+_FULL = re.compile(
+    r"^(?!.*(?i:\bcache|\busing\b|instead|\bfall)).*"
+    r"(?:\[Errno (?:28|122)\]|[:;(] ?(?:No space left on device|Disk quota exceeded))"
+)
 _OF_SHELL = re.compile(r": line |[A-Z][a-z ]{5,}$")
 _METRIC = re.compile(r"(?i)(?:loss|acc|accuracy)\b\W{1,4}\d")
 _STOPPED_EARLY = re.compile(
@@ -194,18 +197,18 @@ def _crashed_children(
     for task in done:
         child, log = task.exit.child, log_of(task)
         printed = log.find_last(OF_SIGNAL)
+        if printed and not (
+            printed[1].start() or (shell and log.lines.count(printed[1].string) == 1)
+        ):
+            printed = None  # a word alone may be of a game
         cause = Cause(Code.CHILD_CRASHED, task=task.name)
         is_done = _TOTALS & task.reported.keys() and not _reached_of_total(task.reported)
         is_seen = is_done and _LOOKS.search(text)  # by the program, which came to its end
         if child is not None and (child.within or (child.signal in CRASH_SIGNALS and not is_seen)):
             yield cause._replace(signal=child.signal), ()
-        elif (
-            printed is not None
-            and (shell or printed[1].start())
-            and (
-                log.takes_no_step_after(printed[0])
-                or (_OF_SHELL.match(printed[1][0]) and not _TRIES_AGAIN.search(text))
-            )
+        elif printed is not None and (
+            log.takes_no_step_after(printed[0])
+            or (_OF_SHELL.match(printed[1][0]) and not _TRIES_AGAIN.search(text))
         ):
             found, line = child_in(printed[1][0]), printed[1].string
             # A program may end its own processes, or start others in their place; a bare exit code
