@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from distrun.job.job import Job
 
 _FAILED = ("failed", "lost")
-_MOST_WORDS = 2
-"""Of the progress: epoch and step, or one of them and a metric. `status` shows all."""
 
 
 @click.command("ps")
@@ -110,11 +108,18 @@ def _print_table(rows: list[dict[str, Any]], last: list[Mapping[str, str]]) -> N
         Column("SEEN", right=True, drop_rank=4),
         Column("LAST", drop_rank=3),
     )
-    cells = list(map(_cells, rows, last))
-    console.print_renderable(make_table(columns, cells, console.rich_console().width))
+    width = console.rich_console().width
+    for most in (6, 3, 2):  # rather no metrics than no progress
+        cells = [
+            _cells(row, progress_words(each)[:most]) for row, each in zip(rows, last, strict=True)
+        ]
+        table = make_table(columns, cells, width)
+        if table.columns[-1].header == "LAST":
+            break
+    console.print_renderable(table)
 
 
-def _cells(row: dict[str, Any], last: Mapping[str, str]) -> dict[str, Any]:
+def _cells(row: dict[str, Any], last: Sequence[str]) -> dict[str, Any]:
     from distrun.words.table import styled
 
     code = row["exit_code"]
@@ -124,7 +129,7 @@ def _cells(row: dict[str, Any], last: Mapping[str, str]) -> dict[str, Any]:
         "EXIT": "" if code is None else str(code),
         "CAUSE": row["cause"] or "",
         "LEFT": "" if row["seconds_left"] is None else format_duration(row["seconds_left"]),
-        "LAST": " ".join(progress_words(last)[:_MOST_WORDS]),
+        "LAST": " ".join(last),
         "SEEN": "" if row["progress_at"] is None else age_text(row["progress_at"]),
         "TASKS": _tasks(row),
         "STRATEGY": row["strategy"],

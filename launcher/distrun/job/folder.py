@@ -602,7 +602,7 @@ class JobStore:
         """Return the job that was launched last. Raises UsageError if there are no jobs."""
         folders = self.folders()
         if not folders:
-            raise UsageError("there are no jobs yet", hint="start one with: distrun launch SPEC")
+            raise UsageError("there are no jobs yet", hint="start one with: distrun run SCRIPT")
         return folders[-1]
 
     def running(self) -> list[JobFolder]:

@@ -6,11 +6,12 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from distrun.advice.model import SECONDS, Advice, Symptom
 from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.linux.syscalls import signal_name
+from distrun.agent.protocol import Progress
 from distrun.agent.protocol.causes import Code
 from distrun.codec import field_names, to_json
 from distrun.errors import DistrunError
@@ -39,7 +40,6 @@ from distrun.words.causes import cause_text
 from distrun.words.progress import number, seconds_left
 
 if TYPE_CHECKING:
-    from distrun.agent.protocol import Progress
     from distrun.job.history import HistoryReader, Sample
     from distrun.job.queued_job import QueuedJob
     from distrun.job.timing import AttemptTiming, Span
@@ -111,14 +111,6 @@ class TaskView(Frozen, kw_only=True):
         }
 
 
-class _Report(NamedTuple):
-    """What a task has reported last; `at`: None: an earlier attempt has. See `Progress`."""
-
-    values: Mapping[str, str]
-    at: float | None = None
-    ends_at: float | None = None
-
-
 class Job:
     """A job as it is now. Its record, samples and logs are read when they are first asked for.
 
@@ -172,10 +164,10 @@ class Job:
                 found[event.task].append(
                     history.Sample(at=event.at, attempt=attempt, progress=progress)
                 )
-        for task, (values, at, _) in self._reports.items():
-            if at is not None and task in found:
-                attempt, progress = self.state.tasks[task].attempt, history.numbers(values)
-                found[task].append(history.Sample(at=at, attempt=attempt, progress=progress))
+        for task, last in self._reports.items():
+            if last.at and task in found:
+                attempt, progress = self.state.tasks[task].attempt, history.numbers(last.values)
+                found[task].append(history.Sample(at=last.at, attempt=attempt, progress=progress))
         return {task: sorted(its, key=lambda one: one.at) for task, its in found.items() if its}
 
     @property
@@ -191,7 +183,6 @@ class Job:
     def _task(self, task: TaskState) -> TaskView:
         incident = self.state.incident_of(task)
         is_restarting = incident is not None and task.has_ended and not self.is_lost
-        values, at, _ = self._reports[task.name]
         return TaskView(
             state=task,
             phase=LOST if self.is_lost and not task.has_ended else task.phase.value,
@@ -199,8 +190,8 @@ class Job:
             log=str(self.folder.log_of(task.name)),
             usage=self._usage.get(task.name) or self._sampled(task),
             used=self._used_by(task),
-            progress=values,
-            progress_at=at,
+            progress=self._reports[task.name].values,
+            progress_at=self._reports[task.name].at or None,
             last_output_at=None if task.has_ended else self.folder.last_output(task.name),
         )
 
@@ -356,10 +347,10 @@ class Job:
         return self._first_report.values
 
     @cached_property
-    def _first_report(self) -> _Report:
+    def _first_report(self) -> Progress:
         found = {name: report for name, report in self._reports.items() if report.values}
         running = [found[name] for name in found if self._is_running(name)]
-        return next(iter(running or found.values()), _Report({}))
+        return next(iter(running or found.values()), Progress("", {}, 0.0))
 
     def _is_running(self, name: str) -> bool:
         return self.state.tasks[name].phase is TaskPhase.RUNNING
@@ -378,22 +369,21 @@ class Job:
         return None if self._answer[1] is None else str(self._answer[1])
 
     @cached_property
-    def _reports(self) -> dict[str, _Report]:
-        """What each task has reported last."""
+    def _reports(self) -> dict[str, Progress]:
+        """What each task has reported last; at 0: an earlier attempt has."""
         now = self._answer[0]
         return {
-            name: _Report(now[name].values, now[name].at, now[name].ends_at)
-            if name in now
-            else self._sampled_report(task)
+            name: now.get(name) or self._sampled_report(task)
             for name, task in self.state.tasks.items()
         }
 
-    def _sampled_report(self, task: TaskState) -> _Report:
+    def _sampled_report(self, task: TaskState) -> Progress:
         """What a task had reported when it was sampled last, if its supervisor cannot be asked.
 
         Or what the end of its log shows, if that is further.
         """
         has_no_end = self.is_running or self.is_lost or task.exited_at is None
+        has_no_end &= not self._answer[0]
         samples = history.last(self.folder, task.name, _SAMPLES) if has_no_end else []
         found: Sample | None = None
         for sample in samples:
@@ -401,18 +391,17 @@ class Job:
             if is_of_attempt and (found is None or sample.progress != found.progress):
                 found = sample  # later ones that are equal are no sign of life
         printed = self._printed(task) if has_no_end else {}
-        is_sampled = bool(samples) and samples[-1].attempt == task.attempt
-        ends_at = samples[-1].ends_at if is_sampled else None
-        sampled = {} if found is None else found.progress
+        sampled, ends_at = ({}, None) if found is None else (found.progress, found.ends_at)
         is_of_form = sampled.keys() <= printed.keys()  # else the task tells more than it prints
         if is_of_form and _place(history.numbers(printed)) > _place(sampled):
-            return _Report(printed, self.folder.last_output(task.name), ends_at)
+            at = self.folder.last_output(task.name) or 0.0
+            return Progress(task.name, printed, at, ends_at)
         if found is None:
-            return _Report(task.reported)
-        values = {key: f"{value:.12g}" for key, value in found.progress.items()}
-        return _Report(values, found.at, ends_at)
+            return Progress(task.name, dict(task.reported), 0.0)
+        values = {key: f"{value:.12g}" for key, value in sampled.items()}
+        return Progress(task.name, values, found.at, ends_at)
 
-    def _printed(self, task: TaskState) -> Mapping[str, str]:
+    def _printed(self, task: TaskState) -> dict[str, str]:
         """What a task has printed of its progress at the end of its log."""
         from distrun.job.printed_progress import PrintedProgress
 
@@ -423,7 +412,7 @@ class Job:
     @property
     def progress_at(self) -> float | None:
         """When `progress` was reported, in Unix seconds; None: unknown, or by an ended attempt."""
-        return self._first_report.at
+        return self._first_report.at or None
 
     @cached_property
     def time_left(self) -> float | None:

@@ -64,7 +64,7 @@ def require_resumable(folder: JobFolder, state: JobState) -> None:
     if not is_resumable(state):
         raise UsageError(
             f"job {folder.job_id} has succeeded: there is nothing to resume",
-            hint="to run it again: distrun launch SPEC",
+            hint="to run it again, repeat the command that started it",
         )
     if record.fault(str(folder.events_file)) is not None:
         raise unknown_hosts_error(folder, "launch it again")
