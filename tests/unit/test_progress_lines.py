@@ -65,12 +65,7 @@ def test_the_rows_of_a_table_are_progress(header: str) -> None:
     assert printed.values["EPOCH"] == "3"
 
 
-@pytest.mark.parametrize(
-    "table",
-    ["1,0.5\n2,0.4\n", "epoch,name\n1,2\n2,3\n", "epoch,loss\n1,a\n2,b\n",
-     "epoch,loss\n0.1,1\n0.2,2\n", "epoch,step,loss\n1,1.5,0.5\n2,2.5,0.4\n",
-     "epoch: a loss is shown\n1 2 3 4 5\n2 3 4 5 6\n", "epoch 1 loss 0.5\n1 2 3 4\n2 3 4 5\n"],
-)  # fmt: skip
+@pytest.mark.parametrize("table", read_table(TABLE, "no tables"))
 def test_other_tables_are_none(table: str) -> None:
     printed = PrintedProgress()
     assert not printed.read(table)
@@ -124,30 +119,10 @@ def test_counts_with_commas_are_whole_and_steps_begin_anew() -> None:
 Values = dict[str, str]
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("EPOCH=3 EPOCHS=3", "epoch 3/3"),
-        ("STEP=29 STEPS=100", "step 29/100 29%"),
-        ("STEP=501 STEPS=500 EXAMPLES_PER_SEC=1800", "step 501, 1,800/s"),
-        ("STEP=3 STEPS=0 EXAMPLES_PER_SEC=0.37", "step 3, 0.37/s"),
-        ("MAE=0.12345 ACCURACY=0.951 LOSS=0.16384", "loss 0.1638, accuracy 0.951, mae 0.1235"),
-        ("A=1 B=2 C=3 D=4 E=5 F=6 G=7", "a 1, b 2, c 3, d 4, e 5, f 6"),
-        ("X\x1b[2J=1", "x\\x1b[2j 1"),
-    ],
-)
-def test_words(text: str, words: str) -> None:
-    assert ", ".join(progress_words(dict(word.split("=") for word in text.split()))) == words
-
-
-LEFT = {"EPOCH=1 EPOCHS=3 STEP=5": " in epoch", "EPOCH=1 EPOCHS=3": "", "STEP=5": " in bar",
-        "EPOCH=1 STEP=5": " in epoch"}  # fmt: skip
-
-
-@pytest.mark.parametrize("text", LEFT)
-def test_the_time_that_a_bar_shows(text: str) -> None:
-    values = dict(word.split("=") for word in f"{text} ETA=90".split())
-    assert progress_words(values, is_running=True)[-1] == f"1 m 30 s left{LEFT[text]}"
+@pytest.mark.parametrize("text", WORDS := read_table(TABLE, "in words"))
+def test_words(text: str) -> None:
+    values = dict(word.split("=") for word in text.split())
+    assert ", ".join(progress_words(values, is_running=True)) == WORDS[text]
 
 
 def estimates(reports: Iterator[Values], seconds: float) -> list[float | None]:
