@@ -91,7 +91,7 @@ def _print_descriptions(names: list[str]) -> None:
             f"{name}: {page if is_kind else 'why a job is slow, see docs/performance.md'}"
         )
         texts = _kinds()[name] if is_kind else explained()[name]
-        _print_rows(dict(zip(("looks", "advice"), texts, strict=True)))
+        _print_rows(dict(zip(("seen as", "advice"), texts, strict=True)))
 
 
 def _kinds() -> dict[str, tuple[str, str]]:

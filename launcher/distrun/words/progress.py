@@ -78,9 +78,9 @@ class _Place(NamedTuple):
     epochs: float
     steps: float | None
 
-    def part(self, *, is_within_epoch: bool) -> float:
+    def part(self, *, within_epoch: bool) -> float:
         """Return the share of all work that was complete."""
-        if self.steps is not None and (self.epochs == 1 or not is_within_epoch):
+        if self.steps is not None and (self.epochs == 1 or not within_epoch):
             return self.steps
         return (self.epochs_done + (self.steps or 0.0)) / self.epochs
 
@@ -106,15 +106,12 @@ class TimeLeft:
 
     def note(self, values: Mapping[str, str], at: float, epochs_done: float | None = None) -> None:
         """Note what the task has reported. `epochs_done`: if it is not all epochs before EPOCH."""
-        steps, totals = fraction(values, "STEP", "STEPS"), (1.0, number(values.get("STEPS", "")))
-        done: float | None = 0.0
-        if "EPOCH" in values:
-            totals = number(values.get("EPOCHS", "")) or 0.0, None
-            epoch = number(values["EPOCH"])
-            done = epoch - 1 if epochs_done is None and epoch is not None else epochs_done
-        epochs = totals[0]
-        if done is None or not 0 <= done <= epochs or ("EPOCH" not in values and steps is None):
+        has_epoch, steps = "EPOCH" in values, fraction(values, "STEP", "STEPS")
+        epochs = number(values.get("EPOCHS", "")) if has_epoch else 1.0
+        done = (number(values.get("EPOCH", "1")) or 0) - 1 if epochs_done is None else epochs_done
+        if not epochs or not 0 <= done <= epochs or (steps is None and not has_epoch):
             return
+        totals = epochs, None if has_epoch else number(values["STEPS"])
         reached = steps or 0.0 if epochs == 1 else done
         before = self._furthest.get(totals, 0.0)
         if reached < before:
@@ -137,14 +134,10 @@ class TimeLeft:
     def ends_at(self, now: float) -> float | None:
         """Return when its work is complete; None: unknown, or it has not moved for long."""
         first, mark, latest = self._first, self._mark, self._latest
-        is_ambiguous = mark.steps is not None and mark.epochs > 1 and latest.epochs_done == 0
-        if self._furthest.get(self._totals) in (None, math.inf) or (
-            is_ambiguous and not self._is_within_epoch
-        ):
+        is_known = self._is_within_epoch or mark.epochs == 1 or mark.steps is None
+        if not (is_known or latest.epochs_done) or self._furthest.get(self._totals) == math.inf:
             return None
-        begin, reached = (
-            place.part(is_within_epoch=self._is_within_epoch) for place in (first, mark)
-        )
+        begin, reached = (each.part(within_epoch=self._is_within_epoch) for each in (first, mark))
         if reached <= begin or mark.at - first.at < _SHORTEST_SAMPLE:
             return None
         if now - latest.at > max(_UNUSUAL * (latest.at - first.at) / self._changes, _LONGEST_PAUSE):
