@@ -75,6 +75,11 @@ def test_it_needs_a_python_of_3_8_or_later(python: str, tmp_path: Path) -> None:
         if "/3.7." in python:
             assert done.returncode == bootstrap.EXIT_TOO_OLD
             assert done.stderr.startswith(b"distrun: its python3 is 3.")
+            given = tmp_path / "input"  # all of it is read: kubectl would wait for ever otherwise
+            given.write_bytes(bootstrap.start_agent(MARK))
+            with given.open("rb") as file:
+                subprocess.run([python, *bootstrap.ARGUMENTS], stdin=file, check=False)
+                assert not file.read()
             continue
         assert done.returncode == 0, done.stderr
         said = done.stdout.partition(MARK)[2]

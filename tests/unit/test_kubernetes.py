@@ -1,6 +1,7 @@
 """Jobs that Kubernetes holds: manifests, the spec in the pod, what queue and pods say."""
 
 import gc
+import io
 import json
 import os
 import re
@@ -420,13 +421,20 @@ def test_results_left_out_are_not_told(folder: JobFolder, spec: Spec, tmp_path: 
     assert [path for _, path, _ in found.left_out] == ["taken"]
 
 
-def test_why_a_pod_takes_no_files_is_told(folder: JobFolder, spec: Spec, answer: Path) -> None:
-    """It ends before it has read them."""
-    said = "its user cannot write to the volume: [Errno 13]"
-    (answer.parent / "bin/kubectl").write_text(f"#!/bin/sh\necho '{said}' >&2; exit 1\n")
-    with pytest.raises(SchedulerError, match=re.escape(said)) as raised:
-        submission._fill(folder, spec, BatchJob(id=NAME, namespace="n"), None)
-    assert "fsGroup" in str(raised.value.hint)
+def test_why_a_pod_takes_no_files_is_told(
+    folder: JobFolder, spec: Spec, answer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends before it has read them. If the connection is lost, kubectl may exit 0."""
+    told = "its user cannot write to the volume: [Errno 13]"
+    for said, code, words, hint in ((told, 1, told, "fsGroup"), ("", 0, "connection", "None")):
+        (answer.parent / "bin/kubectl").write_text(f"#!/bin/sh\necho '{said}' >&2; exit {code}\n")
+        with pytest.raises(SchedulerError, match=re.escape(words)) as raised:
+            submission._fill(folder, spec, BatchJob(id=NAME, namespace="n"), None)
+        assert hint in str(raised.value.hint)
+    monkeypatch.setattr(in_pod, "OLDEST", (9, 9))
+    monkeypatch.setattr(sys, "stdin", mock.Mock(buffer=io.BytesIO(b"files")))
+    assert in_pod.unpack("/x") == in_pod.EXIT_UNFIT
+    assert not sys.stdin.buffer.read(), "kubectl would wait for it for ever"
 
 
 @pytest.mark.parametrize(("asked", "status"), [(signal.SIGUSR1, 0), (signal.SIGTERM, 143)])
@@ -490,19 +498,18 @@ def test_a_completed_pod(succeeded: int, others: Json, monkeypatch: pytest.Monke
     assert created == [{"metadata": {"name": "j-2"}, "spec": counts}]
 
 
-def test_why_no_pods_come_again_is_told_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the first start, there is one time for all of it."""
+def test_why_no_pods_come_is_told_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
     job: Json = {"metadata": {"name": "j"}, "spec": {"parallelism": 2}}
     kept, told = _keeper(job, monkeypatch, adopts=True), mock.Mock()
     monkeypatch.setattr(keeper, "_reply", lambda *words: told(words[0].host, words[2].code))
     monkeypatch.setattr(kubectl, "run", lambda _: json.dumps(job))
     left = {"p": pod(conditions=[{"type": "PodScheduled", "status": "False"}])}
-    for kept._of_host in ({}, {"h1": "p", "h2": "q"}):
-        for suspend, kept._pods in ((True, {}), (True, {}), (False, left), (False, left), (0, {})):
-            job["spec"]["suspend"] = suspend
-            kept._requests = [keeper._Request(each, "", "", -1) for each in ("h1", "h2")]
-            kept._create_missing("", ["h1", "h2"])
-    codes = (Code.POD_QUEUED, Code.POD_UNSCHEDULABLE, Code.POD_PENDING)
+    for suspend, kept._pods in ((True, {}), (True, {}), (0, {}), (0, left), (0, left), (True, {})):
+        kept._refusal = None if suspend else Cause(Code.POD_NOT_CREATED, text="quota")
+        job["spec"]["suspend"] = suspend
+        kept._requests = [keeper._Request(each, "", "", -1) for each in ("h1", "h2")]
+        kept._create_missing("", ["h1", "h2"])
+    codes = (Code.POD_QUEUED, Code.POD_NOT_CREATED, Code.POD_UNSCHEDULABLE, Code.POD_QUEUED)
     assert [each.args for each in told.mock_calls] == [(h, c) for c in codes for h in ("h1", "h2")]
 
 
@@ -648,6 +655,7 @@ REFUSED = 'error when creating "STDIN": jobs.batch "j" is forbidden: '
         ('error validating data: Get "https://a/openapi/v2": net/http: TLS handshake timeout',
          "cluster-info"),
         ('error: context "nosuch" does not exist', "get-contexts"),
+        ("error validating data: getting credentials: exec: executable g failed", "log in"),
         ("command terminated with exit code 137", "kubernetes.memory"),
     ],
 )  # fmt: skip

@@ -302,7 +302,12 @@ def test_what_a_task_waits_for_without_end_is_the_cause(what: str, is_stopped: b
     assert (verdict.kind, said in cause_text(verdict.cause)) == (kind, True), verdict
 
 
-def test_a_host_that_keeps_a_job_from_its_start_is_the_evidence() -> None:
+def test_what_keeps_a_job_from_its_start() -> None:
+    job = play(["mwm worker | created"])
+    lacking = Cause(Code.POD_UNSCHEDULABLE, name="p", text="no node")
+    job(events.PlanFailed, restart=0, cause=lacking)
+    job(events.TimedOut, timer=events.Timer(events.TimerKind.START))
+    assert [(each.kind, each.cause) for each in verdicts(job)] == [(Kind.NO_ROOM, lacking)]
     job = play(["mwm worker | created"])
     unanswered = Cause(Code.ORDER_NOT_ANSWERED, seconds=9.0)
     late = Cause(Code.HOST_NOT_PREPARED, host="h1", within=(unanswered,))

@@ -72,12 +72,12 @@ def test_without_a_spare_the_job_waits_for_a_host_and_then_fails(world: Launch) 
     assert job.running == {}
 
 
-def test_pods_that_wait_in_a_queue_again_are_waited_for(
+def test_pods_that_wait_in_a_queue_are_waited_for(
     world: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a limit, and not as for a host; from their admission on, `timeouts.start` holds."""
-    opened, said = _Reach.open, Cause(Code.POD_DELETED)
-    job = world(2, ssh={"connect_timeout": "5s"})
+    opened, said = _Reach.open, Cause(Code.POD_QUEUED)
+    job = world(2, ssh={"connect_timeout": "5s"}, is_launched=False)
 
     def open_one(reach: _Reach, job_id: str, login: Login) -> Any:
         is_lacking = login.purpose is Purpose.AGENT and said.code is not Code.POD_DELETED
@@ -87,6 +87,15 @@ def test_pods_that_wait_in_a_queue_again_are_waited_for(
     monkeypatch.setattr(_Reach, "open", open_one)
     monkeypatch.setattr(_Reach, "release", lambda _: None)
     monkeypatch.setattr(_Reach, "diagnose", lambda *_, **__: (said, False))
+    job.launch()
+    job.advance(900)
+    assert job.status()["state"] == "pending"
+    said = Cause(Code.POD_UNSCHEDULABLE, name="p", text="no node")
+    job.until(lambda: "pod p is unschedulable: no node; waiting for a host, at most" in job.said())
+    said = Cause(Code.POD_DELETED)
+    job.mend("h2")
+    job.until(lambda: len(job.running) == 2, 60)
+    assert "waiting for a host" not in job.said()
     for losses in (1, 2, 3):  # what Kubernetes has created in its place is used at once
         job.kill_agent("h2")
         job.until(lambda: len(job.hosts_of("worker:1")) > losses, 5)  # noqa: B023

@@ -17,8 +17,6 @@ from distrun.job.events import Result
 from distrun.job.folder import BatchJob, JobFolder, JobStore
 from distrun.job.scheduler import SUBMITTED
 from distrun.job.stop_order import StopOrder
-from distrun.kubernetes import batch_job as batch_job_in_pod
-from distrun.kubernetes.manifest import waits_in_queue
 from distrun.lifecycle import JobState
 from distrun.slurm import batch_job, step_end, submission
 from distrun.spec.loader import load, reload
@@ -75,8 +73,6 @@ def _run(folder: JobFolder, number: str) -> int:
     recorded = resumption.spec_of(folder, ())
     # Its hosts are those of this allocation.
     spec = recorded if SUBMITTED in os.environ else reload(recorded, ())
-    if waits_in_queue(spec):
-        batch_job_in_pod.wait_for_admission(spec, folder.job_id)
     resumed = resumption.Resumption(folder=folder, former=state, changes=())
     asked = functools.partial(_stop_order, folder, number)
     code = launch(spec, options.LaunchOptions(resumed=resumed, asked_to_stop=asked))

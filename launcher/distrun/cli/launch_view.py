@@ -210,7 +210,7 @@ def _restarting(state: JobState) -> str:
     """What the job waits for before a restart: `restarting in 4 s`, or `waiting for a host`."""
     if not state.incidents:
         return ""
-    if any(each.is_queued for each in state.incidents.values()):
+    if state.is_queued:
         return "queued"
     if any(state.requires(each) and each.waits_for_host for each in state.incidents.values()):
         return "waiting for a host"

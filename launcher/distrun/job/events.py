@@ -284,7 +284,10 @@ class JobPlanned(OwnEvent):
 
 
 class PlanFailed(OwnEvent):
-    """A restart waits: there is no plan for its tasks. Planning is retried when a host is ready."""
+    """A restart waits: there is no plan for its tasks. Planning is retried when a host is ready.
+
+    `restart` is 0 if the first start waits for pods.
+    """
 
     restart: int
     cause: Cause

@@ -293,7 +293,7 @@ class Job:
     def phase(self) -> str:
         if self.is_lost:
             return LOST
-        if self.is_running and any(each.is_queued for each in self.state.incidents.values()):
+        if self.is_running and self.state.is_queued:
             return JobPhase.PENDING.value
         if self.queued is not None and self.queued.is_active:
             if self.queued.is_pending:

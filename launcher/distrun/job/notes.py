@@ -89,11 +89,7 @@ def _notes_while_running(job: Job) -> list[str]:
         notes.append(quiet_advice(job.folder.job_id))
     most = job.state.timeouts.start
     limit = "" if most is None else f", at most {format_duration(most)} (timeouts.start)"
-    notes += [
-        waiting_text(incident.waits_for_host, limit)
-        for incident in job.state.incidents.values()
-        if incident.waits_for_host is not None
-    ]
+    notes += [waiting_text(cause, limit) for cause in job.state.awaited]
     notes += [
         f"the exit of {incident.refusal.task} ends the job, unless the loss of a host explains it: "
         "waiting until all other hosts have stopped their tasks"

@@ -27,7 +27,6 @@ from distrun.job import held_package
 from distrun.job.folder import NOT_COPIED, BatchJob, JobFolder, JobStore, create, replace_file
 from distrun.job.scheduler import MissingCommandError, QueueEntry, SchedulerError
 from distrun.kubernetes import kubectl, manifest, pods
-from distrun.spec.model import Spec
 
 NAME = "Kubernetes"
 SHOW, END = "kubectl describe job", "kubectl delete job"
@@ -102,27 +101,6 @@ def objects(batch: BatchJob) -> dict[str, list[dict[str, Any]]]:
         if each["kind"] == "Job" or not (pods.is_ending(each) and pods.has_ended(each)):
             found.setdefault(each["metadata"]["labels"][manifest.LABEL], []).append(each)
     return found
-
-
-def wait_for_admission(spec: Spec, job_id: str) -> None:
-    """Create the Jobs of the tasks' pods, and wait for their admission. Raises SchedulerError."""
-    prefix, jobs = kubectl.prefix(spec.kubernetes), manifest.make(spec, job_id)
-    names = [pods.name_of(each) for each in jobs]
-    run([*prefix, "delete", "job", *names, "--ignore-not-found"])
-    run([*prefix, "create", "-f", "-"], pods.as_list(jobs))
-    get = [*prefix, "get", "job", "-o", "jsonpath={.spec.suspend}"]
-    while any(_is_suspended([*get, name]) for name in names):
-        time.sleep(_RETRY_SECONDS)
-
-
-def _is_suspended(get: list[str]) -> bool:
-    """Whether a Job waits, or it cannot be known now. Raises SchedulerError: it is refused."""
-    try:
-        return run(get) == "true"
-    except SchedulerError as error:
-        if error.cause is None or kubectl.is_refused(error.cause):
-            raise
-        return True  # a queue may take days, in which an API server is restarted
 
 
 def _entry(name: str, items: list[dict[str, Any]]) -> QueueEntry:

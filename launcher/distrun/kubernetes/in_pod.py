@@ -35,6 +35,7 @@ RIGHTS = (
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 """Where Kubernetes puts what a pod's service account needs."""
 EXIT_UNFIT = 65
+READY = "ready"
 
 
 def unpack(base: str) -> int:
@@ -42,13 +43,11 @@ def unpack(base: str) -> int:
     if sys.version_info < OLDEST:
         found = ".".join(map(str, sys.version_info[:3]))
         wanted = ".".join(map(str, OLDEST))
-        print("its python3 is " + found + ", and the supervisor needs " + wanted, file=sys.stderr)
-        return EXIT_UNFIT
+        return unfit("its python3 is " + found + ", and the supervisor needs " + wanted)
     try:
         os.makedirs(base, 0o700, exist_ok=True)
     except OSError as error:
-        print("its user cannot write to the volume: " + str(error), file=sys.stderr)
-        return EXIT_UNFIT
+        return unfit("its user cannot write to the volume: " + str(error))
     with tarfile.open(fileobj=sys.stdin.buffer, mode="r|gz") as archive:
         if hasattr(tarfile, "fully_trusted_filter"):
             archive.extraction_filter = tarfile.fully_trusted_filter
@@ -65,11 +64,18 @@ def unpack(base: str) -> int:
     write_configuration(os.environ["KUBECONFIG"])
     lacking = lacking_rights(os.path.join(base, "bin", "kubectl"))
     if lacking:
-        print(lacking, file=sys.stderr)
-        return EXIT_UNFIT
+        return unfit(lacking)
     with open(base + "/ready", "w") as file:
         file.write(os.environ["DISTRUN_JOB_UID"])
+    print(READY)
     return 0
+
+
+def unfit(why: str) -> int:
+    """Print what the pod lacks, and read the rest: kubectl waits for ever for one who does not."""
+    print(why, file=sys.stderr)
+    sys.stdin.buffer.read()
+    return EXIT_UNFIT
 
 
 def write_configuration(path: str) -> None:

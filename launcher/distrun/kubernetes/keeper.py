@@ -98,7 +98,7 @@ class Keeper:
         self._failed_at = 0.0
         """When it last created no Jobs."""
         self._told: dict[str, Code] = {}
-        """Why there are no pods in place of lost ones, as hosts were told, by the shape."""
+        """Why there are no pods yet, as hosts were told, by the shape."""
 
     def run(self) -> None:
         """Serve until the supervisor has gone, or SIGTERM; then delete the Jobs."""
@@ -138,7 +138,10 @@ class Keeper:
         except CauseError as error:
             _reply(request, "failed", error.cause)
             return
-        if not request.pod and self._start is not None:
+        # A queue may take days.
+        is_queued = Code.POD_QUEUED in self._told.values()
+        is_due = is_queued or self._deadline.when is not None
+        if not request.pod and self._start is not None and not is_due:
             seconds = self._start - min(_MARGIN, self._start / 4)
             self._deadline.move(wanted["asked"] + seconds)
         if not request.pod and self._next_look.when is None:
@@ -168,14 +171,15 @@ class Keeper:
         if self._ends:
             return
         self._requests = [each for each in self._requests if not self._answer(each)]
-        if all(each.pod for each in self._requests):
+        if not self._told and all(each.pod for each in self._requests):
             self._deadline.cancel()
 
     def _fail_late(self) -> None:
         self._answer_all()
         found = self._obstacles()
         said = max(found, key=lambda each: each[1])[0] if found else self._refusal
-        self._fail(explained(self._kubectl, said) if said else self._why_no_pods())
+        cause = explained(self._kubectl, said) if said else self._why_no_pods()
+        self._fail(cause._replace(seconds=self._start or 0.0))
 
     def _answer(self, request: _Request) -> bool:
         """Answer a request, if that can be done now."""
@@ -244,8 +248,7 @@ class Keeper:
             if job and not any(each["type"] in ("Complete", "Failed") for each in ended):
                 missing -= job["spec"]["parallelism"] - status.get("succeeded", 0)
                 is_queued |= bool(job["spec"].get("suspend"))
-        if self._of_host.keys() & {*hosts}:
-            self._tell(shape, hosts, is_queued=is_queued)
+        self._tell(shape, hosts, is_queued=is_queued)
         others = [name for host, name in self._of_host.items() if host not in hosts]
         alive = (each for each in map(self._pods.get, others) if each and pods.is_running(each))
         missing += sum(pods.shape_of(each) == shape for each in alive)
@@ -262,10 +265,14 @@ class Keeper:
     def _tell(self, shape: str, hosts: list[str], *, is_queued: bool) -> None:
         """Tell hosts why Kueue or the scheduler keeps pods from coming, once it changes."""
         kept = [each for each, _ in self._obstacles() if each.code is Code.POD_UNSCHEDULABLE]
+        if self._refusal is not None and self._refusal.code is Code.POD_NOT_CREATED:
+            kept += [] if self._pods or self._refusal.text == _UNTOLD else [self._refusal]
         kept += [Cause(Code.POD_PENDING, name=self._name)]
         cause = Cause(Code.POD_QUEUED, name=self._name) if is_queued else kept[0]
         if self._told.get(shape, Code.POD_PENDING) is not cause.code:
             self._told[shape] = cause.code
+            if is_queued:
+                self._deadline.cancel()
             self._fail(cause, hosts)
 
     def _start_watch(self) -> None:

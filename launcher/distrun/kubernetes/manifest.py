@@ -102,11 +102,6 @@ def _labels(submitted: str | None) -> dict[str, str]:
     return {"app.kubernetes.io/managed-by": "distrun", **own}
 
 
-def waits_in_queue(spec: Spec) -> bool:
-    """Whether this process is a supervisor in a pod, whose tasks' pods are to be admitted first."""
-    return SUBMITTED in os.environ and spec.kubernetes is not None and bool(spec.kubernetes.queue)
-
-
 def base_of(job_id: str) -> str:
     return f"{FOLDER}/{job_id}"
 

@@ -26,7 +26,7 @@ from distrun.job import folder as job_folder
 from distrun.job import py_spy, queued_job
 from distrun.job.folder import NOT_COPIED, BatchJob, JobFolder, JobStore
 from distrun.job.scheduler import SchedulerError
-from distrun.kubernetes import batch_job, keeper, kubectl, manifest, pods
+from distrun.kubernetes import batch_job, in_pod, keeper, kubectl, manifest, pods
 from distrun.spec.model import ProgramSpec, Spec
 from distrun.sync.manifest import Manifest
 from distrun.words.causes import cause_text
@@ -160,11 +160,11 @@ def _fill(folder: JobFolder, spec: Spec, batch: BatchJob, files: Manifest | None
     with subprocess.Popen(
         batch_job.in_pod(batch, "unpack", base),
         stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
     ) as process:
-        assert process.stdin is not None and process.stderr is not None  # noqa: S101, PT018
+        assert process.stdin and process.stdout and process.stderr  # noqa: S101, PT018
         with (
             contextlib.suppress(BrokenPipeError),
             process.stdin,
@@ -173,9 +173,10 @@ def _fill(folder: JobFolder, spec: Spec, batch: BatchJob, files: Manifest | None
         ):
             _write(archive, folder, _in_pod(spec, f"{base}/files", batch.namespace), files)
         said = process.stderr.read().decode("utf-8", "replace")
-    if process.returncode:
+        is_ready = in_pod.READY in process.stdout.read().decode("utf-8", "replace")
+    if not is_ready:
         lines = [each for each in said.splitlines() if "command terminated" not in each]
-        words = kubectl.last_words("\n".join(lines))
+        words = kubectl.last_words("\n".join(lines)) or "the connection to it ended"
         raise SchedulerError(f"the supervisor cannot run in a pod: {words}", hint=_hint(words))
 
 

@@ -161,7 +161,9 @@ def on_start_timeout(state: JobState, event: TimedOut) -> Transition:
 
 
 def _why_no_host(state: JobState, within: tuple[Cause, ...] = ()) -> Cause | None:
-    """Return the cause if the job waits for a host, without which it cannot restart."""
+    """Return the cause if the job waits for a host, without which it cannot start."""
+    if state.waits_for_host is not None:
+        return state.waits_for_host
     for incident in state.incidents.values():
         if incident.needs_host and state.requires(incident):
             why = incident.waits_for_host or incident.waits_for_link

@@ -168,19 +168,18 @@ def _leave_out(state: JobState, task: TaskState, cause: Cause, at: float) -> Tra
 
 def on_plan_failed(state: JobState, event: events.PlanFailed) -> Transition:
     """Wait for a host. An evaluator stays down: it must not delay the job."""
-    incident = state.incidents.get(event.restart)
-    if incident is None:
+    incident, was_queued = state.incidents.get(event.restart), state.is_queued
+    if incident is None and state.phase is not JobPhase.PREPARING:
         return state, []
+    if incident is None:
+        return _limit_wait(replace(state, waits_for_host=event.cause), was_queued=was_queued)
     if not state.requires(incident):
         state, actions = restarts.cancel_incidents(state, {incident.number})
         state, more = outcomes.enter_running(state)
         return state, actions + more
-    was_queued = incident.is_queued
     incident = replace(incident, is_planning=False, waits_for_host=event.cause)
-    if incident.is_queued:  # as long as it takes, as before the first start
-        return state.with_incident(incident), [SetTimer(restarts.START, None)]
-    if was_queued:
-        return state.with_incident(incident), restarts.start_timer(state)
+    if was_queued or event.cause.code is Code.POD_QUEUED:
+        return _limit_wait(state.with_incident(incident), was_queued=was_queued)
     failing = [
         each
         for each in state.hosts.values()
@@ -191,6 +190,13 @@ def on_plan_failed(state: JobState, event: events.PlanFailed) -> Transition:
             state = state.with_host(replace(host, left_out=None))
         return restarts.request_plan(state, incident)
     return state.with_incident(incident), []
+
+
+def _limit_wait(state: JobState, *, was_queued: bool) -> Transition:
+    """Wait in a queue as long as it takes; for `timeouts.start` once it has admitted the pods."""
+    if state.is_queued:
+        return state, [SetTimer(restarts.START, None)]
+    return state, restarts.start_timer(state) if was_queued else []
 
 
 def on_host_ready(state: JobState) -> Transition:

@@ -144,7 +144,7 @@ def apply_plan(state: JobState, event: events.JobPlanned) -> restarts.Transition
     if is_first:
         cause = Cause(Code.JOB_RESUMED) if state.resumed_at else None
         workers = sum(task.role is Role.WORKER for task in placed)
-        state = replace(state, phase=JobPhase.STARTING, all_workers=workers)
+        state = replace(state, phase=JobPhase.STARTING, all_workers=workers, waits_for_host=None)
     else:
         replacement = _replacement(state, event, placed, cause)
         state = replace(state, replacements=(*state.replacements, replacement))

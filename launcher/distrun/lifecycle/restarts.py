@@ -449,7 +449,7 @@ def start_timer(state: JobState) -> list[Action]:
 
 def request_plan(state: JobState, incident: Incident) -> Transition:
     """Have the supervisor find hosts. It may take `timeouts.start`, with waiting for a host."""
-    is_first = incident.waits_for_host is None or incident.is_queued
+    is_first = incident.waits_for_host is None or state.is_queued
     actions = start_timer(state) if is_first and state.requires(incident) else []
     actions.append(MakePlan(restart=incident.number, tasks=incident.tasks))
     return state.with_incident(replace(incident, is_planning=True)), actions

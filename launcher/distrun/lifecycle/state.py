@@ -369,11 +369,6 @@ class Incident(Frozen, kw_only=True):
     """How the job ends instead, unless the loss of a host explains the exit of that task."""
 
     @property
-    def is_queued(self) -> bool:
-        """Whether Kueue has taken its pods away, and has not admitted them again."""
-        return self.waits_for_host is not None and self.waits_for_host.code is Code.POD_QUEUED
-
-    @property
     def is_settled(self) -> bool:
         """Whether no loss of a host can explain the failure any more."""
         return self.is_planning or self.waits_for_host is not None
@@ -461,6 +456,8 @@ class JobState(Frozen, kw_only=True):
     """Whether all tasks have run at the same time."""
     incidents: dict[int, Incident] = field(default_factory=dict)
     """By their numbers, each until its restart begins or the job ends."""
+    waits_for_host: Cause | None = None
+    """Why the hosts that it creates are not there yet, before the first plan."""
     last_restart: int = 0
     """The number of the restart that was planned last."""
     budgets: dict[str, Budget] = field(default_factory=lambda: {JOB: Budget()})
@@ -525,6 +522,17 @@ class JobState(Frozen, kw_only=True):
 
     def needs(self, task: TaskState) -> bool:
         return self.rule(task).essential or self.success is Success.ALL
+
+    @property
+    def awaited(self) -> list[Cause]:
+        """Why hosts are not there yet that it waits for."""
+        causes = (self.waits_for_host, *(each.waits_for_host for each in self.incidents.values()))
+        return [each for each in causes if each is not None]
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether Kueue has not admitted its pods, or has taken them away again."""
+        return any(each.code is Code.POD_QUEUED for each in self.awaited)
 
     @property
     def row(self) -> Strategy:

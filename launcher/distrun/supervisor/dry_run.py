@@ -19,7 +19,7 @@ from distrun.plan import READ, Plan
 from distrun.spec.model import Spec
 from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.job_hosts import JobHosts
-from distrun.supervisor.round import Round
+from distrun.supervisor.round import Round, is_awaited
 
 _JOB_ID = "plan"
 _LEAVE_SECONDS = 0.5
@@ -156,7 +156,9 @@ class DryRun:
 
     def on_unreachable(self, causes: Mapping[str, Cause]) -> None:
         if not self._is_releasing:
-            self.round.on_unreachable(causes)
+            awaited = [host for host, cause in causes.items() if is_awaited(cause)]
+            self._pool.connect({host: self.round.hosts.reconnect(host) for host in awaited})
+            self.round.on_unreachable({each: causes[each] for each in causes.keys() - {*awaited}})
 
     def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.HostLost) and not self._is_releasing:

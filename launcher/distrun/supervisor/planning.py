@@ -20,7 +20,7 @@ from distrun.lifecycle import JobState, MakePlan
 from distrun.plan import Plan, TaskPlan
 from distrun.strategies import Role
 from distrun.supervisor.job_hosts import JobHosts, task_record
-from distrun.supervisor.round import NextRound, Round
+from distrun.supervisor.round import NextRound, Round, is_awaited
 from distrun.supervisor.running_job import RunningJob
 from distrun.supervisor.running_tasks import RunningTasks
 
@@ -29,8 +29,6 @@ _HARMLESS_FAULTS = (
     *(Code.POD_DELETED, Code.POD_PREEMPTED, Code.POD_ENDED, Code.POD_OUT_OF_MEMORY),
 )
 """Faults after which a host may be used again, by a new agent."""
-_TOLD = (Code.POD_QUEUED, Code.POD_UNSCHEDULABLE, Code.POD_PENDING)
-"""Why there is no pod, which is told at once when it changes."""
 _WAIT_SHARE = 1 / 3
 """The part of what is left of `timeouts.start` in which a round waits only for hosts that it may
 not need: the rest is for the other hosts."""
@@ -100,12 +98,18 @@ class Planning:
 
     def on_unreachable(self, causes: Mapping[str, Cause]) -> None:
         """Continue without hosts that could not be reached, or abort the job."""
+        first, present = self._first, self._job.state
         for host, cause in causes.items():
-            self._reconnect_later(host, cause)
+            if first is None or not is_awaited(cause):
+                self._reconnect_later(host, cause)
             if self.hosts.reaches[host].release is not None:
-                self._obstacles[host] = cause
-        if (first := self._first) is not None:
-            first.on_unreachable(causes)
+                self._obstacles[host] = cause._replace(seconds=0.0)
+        if first is not None:
+            awaited = [host for host, cause in causes.items() if is_awaited(cause)]
+            if awaited and (why := self._why_no_host(causes[awaited[0]])) != present.waits_for_host:
+                self._emit(events.PlanFailed(at=time.time(), restart=0, cause=why))
+            self._job.hosts.connect({host: self.hosts.reconnect(host) for host in awaited})
+            first.on_unreachable({each: causes[each] for each in causes.keys() - {*awaited}})
             self._finish()
             return
         for number, incident in self._job.state.incidents.items():
@@ -148,7 +152,7 @@ class Planning:
             return
         is_first = host not in self._returns
         handle, wait = self._returns.get(host, (None, _FIRST_RETURN / 2))
-        is_taken = cause.code in _TOLD or lifecycle.is_host_preempted(fault or cause)
+        is_taken = is_awaited(cause) or lifecycle.is_host_preempted(fault or cause)
         wait = wait if is_taken else min(wait * 2, _LAST_RETURN)
         handle = handle or self._loop.call_at(None, partial(self._reconnect, host))
         is_silent = cause.code is Code.HOST_SILENT_TOO_LONG

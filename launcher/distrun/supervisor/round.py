@@ -29,6 +29,14 @@ if TYPE_CHECKING:
     from distrun.supervisor.probe import Probe
 
 
+_AWAITED = (Code.POD_QUEUED, Code.POD_UNSCHEDULABLE, Code.POD_NOT_CREATED, Code.POD_PENDING)
+
+
+def is_awaited(cause: Cause) -> bool:
+    """Whether a host has said why it is not there yet, and not that it has given up."""
+    return cause.code in _AWAITED and not cause.seconds
+
+
 class Round:
     """The round before a job starts: a failure of a host that it needs ends it.
 

@@ -106,6 +106,9 @@ class FailureTracker:
             refusals = [each.refusal.task for each in before.incidents.values() if each.refusal]
             name = after.outcome.task or ""
             self._final = self._ends[name] if name in refusals else event
+            if isinstance(event, events.TimedOut) and event.timer == lifecycle.START:
+                for cause in before.awaited[:1]:  # it is why the time was not enough
+                    self._final = events.Aborted(at=event.at, cause=cause, exit_code=0)
             self._unreported += self._without_restart(before, after)
         elif isinstance(self._final, events.TaskExited) and is_by_slurm(event):
             self._final = event  # Slurm signals a node's tasks before, or after, its agent

@@ -279,6 +279,7 @@ def _advice_before_start(cause: Cause) -> str:
 
 
 _ON_REFUSALS = {
+    "getting credentials": "log in to the cluster again: `kubectl get pods` shows what fails",
     "calling webhook": "ask the cluster's administrators: a webhook of it does not answer",
     "dial tcp|tls: |handshake|nable to connect|connection to the server|not answered": """see, by
         `kubectl cluster-info`, whether the cluster of its configuration answers""",

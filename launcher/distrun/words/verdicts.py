@@ -49,7 +49,8 @@ def replacement_text(replacement: Replacement, *, with_cause: bool = True) -> st
     if replacement.workers < replacement.all_workers:
         moves.append(f"{replacement.workers} of {replacement.all_workers} workers continued")
     elif not moves:
-        moves.append(f"all {replacement.all_workers} workers run again")
+        count = replacement.all_workers
+        moves.append(f"all {count} workers run again" if count > 1 else "the worker runs again")
     if with_cause and replacement.cause is not None:
         moves[0] = f"after {restart_reason(replacement.cause)}: {moves[0]}"
     cost = steps_text(replacement.repeated_steps)

@@ -69,18 +69,19 @@ _SOURCE_ONLY = (
 )
 """Modules that so few agents need that they are not sent compiled."""
 
+# kubectl waits for ever for a process that ends with much of its input unread.
 _FIRST = """\
 import os, sys
-if sys.version_info < {oldest!r}:
-    sys.stderr.write("{words} %d.%d\\n" % tuple(sys.version_info[:2]))
-    sys.stderr.flush()
-    os._exit({too_old})
 block = b""
 while len(block) < {size}:
     more = os.read(0, {size} - len(block))
     if not more:
         os._exit(0)
     block += more
+if sys.version_info < {oldest!r}:
+    sys.stderr.write("{words} %d.%d\\n" % tuple(sys.version_info[:2]))
+    sys.stderr.flush()
+    os._exit({too_old})
 import zlib
 inflate = zlib.decompressobj()
 exec(compile(inflate.decompress(block), "distrun", "exec"))

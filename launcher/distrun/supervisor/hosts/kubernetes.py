@@ -92,7 +92,7 @@ class _Keeper:
             "jobs": manifest.make(self._spec, self._job_id),
             "start": self._spec.timeouts.start,
             "lease": math.inf if self._spec.timeouts.link is None else self._spec.timeouts.link,
-            "adopts": self._process is not None or manifest.waits_in_queue(self._spec),
+            "adopts": self._process is not None,
         }
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
