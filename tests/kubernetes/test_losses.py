@@ -1,5 +1,7 @@
 """What a job in pods survives, and that nothing of it is left."""
 
+import contextlib
+
 import psutil
 import pytest
 
@@ -108,13 +110,14 @@ def test_links_are_restored(pods: Cluster, distrun: Distrun, pod_spec: PodSpec) 
     pods.start_api_server()
     wait_until_restored(2)
     for each in supervisor.children(recursive=True):
-        if "exec" in each.cmdline():
-            each.suspend()
+        with contextlib.suppress(psutil.NoSuchProcess):  # others come and go
+            each.suspend() if "exec" in each.cmdline() else None
     wait_until_restored(4)
     assert all(processes_on(node, "python3") for node in pods.nodes)
     frozen = [supervisor, *supervisor.children(recursive=True)]
     for each in frozen:
-        each.suspend()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.suspend()
     for node in pods.nodes:
         node.cut()
     wait_until(
@@ -125,7 +128,8 @@ def test_links_are_restored(pods: Cluster, distrun: Distrun, pod_spec: PodSpec) 
     for node in pods.nodes:
         node.mend()
     for each in frozen:
-        each.resume()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.resume()
 
     events = _ends_well(distrun)
 

@@ -37,7 +37,7 @@ from distrun.spec.loader import load, load_mapping
 from distrun.spec.model import Spec
 from distrun.supervisor.file_fetch import KeptFetch
 from distrun.supervisor.hosts.kubernetes import KubernetesReach
-from distrun.words.causes import cause_advice
+from distrun.words.causes import cause_advice, cause_text
 from harness.command import write_program
 from harness.values import not_none
 from harness.waiting import wait_until
@@ -668,6 +668,13 @@ def test_a_pod_that_is_lost_before_the_start_is_not_said_to_be_replaced() -> Non
     """With `restart`, it is not either."""
     lost = Cause(Code.POD_DELETED, name="p")
     assert cause_advice(Cause(Code.HOST_UNUSABLE, host="h", within=(lost,))) == "start it again"
+
+
+def test_a_pod_that_exceeded_a_limit() -> None:
+    ended = Cause(Code.POD_ENDED, name="p", text="Evicted: usage exceeds 1Gi")
+    gone = Cause(Code.AGENT_GONE, within=(ended,))
+    assert cause_text(gone) == "its agent is gone; pod p has ended: Evicted: usage exceeds 1Gi"
+    assert "raise the limit" in str(cause_advice(gone))
 
 
 OTHERS: Json = {

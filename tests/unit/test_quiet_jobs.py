@@ -140,7 +140,7 @@ def test_with_timeouts_stall_that_decides(hostile: Callable[..., World]) -> None
     works, now = world.good_tasks[0], time.time()
     for number in range(20):
         used = (7.0 * number, 1, 1, 1, 1, 1, None, None, None)
-        sample = protocol.UsageSampled(works, 0, now - 900.0 + 10 * number, *used, {})
+        sample = protocol.UsageSampled(works, 0, now + 10 * number, *used, {})
         world._supervisor._running.receive(GOOD, sample)
     world.wait(900.0)
     (stalled,) = (each for each in world.of(events.TimedOut) if "stall" in str(each))

@@ -278,15 +278,6 @@ def test_each_phase_has_its_time_its_length_and_who_was_last() -> None:
     assert (third.tasks, third.resumed, third.at(Phase.END)) == ((A, B), True, 238.0)
 
 
-def test_the_times_of_a_host_are_corrected_by_its_clock() -> None:
-    history = [
-        created(100.0), ready(101.0, "gpu0"), ready(101.0, "gpu1", behind=50.0), planned(102.0),
-        *of_both(events.TaskStarted, 103.0, 54.0, attempt=0, pid=1),
-    ]  # fmt: skip
-    (found,) = Timing(history, {}, until=999.0).attempts
-    assert found.at(Phase.PROGRAM_EXECUTED) == 104.0
-
-
 def test_a_task_that_restarts_alone_leaves_the_others_in_their_attempt() -> None:
     history = [
         created(100.0), ready(101.0, "gpu0"), planned(102.0),

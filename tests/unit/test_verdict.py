@@ -387,11 +387,10 @@ def test_a_full_disk_is_of_the_variable_that_its_host_goes_by() -> None:
         assert cause_advice(verdict.cause) == f"make room there, or set {variable} to another disk"
 
 
-@pytest.mark.parametrize(("at_there", "first"), [(900.0, "worker:1"), (902.0, "worker:0")])
+@pytest.mark.parametrize(("at_there", "first"), [(1000.0, "worker:1"), (1002.0, "worker:0")])
 def test_exits_are_ordered_by_when_they_were(at_there: float, first: str) -> None:
-    """The link to `there` was down, so they were heard of later. Its clock is 100 s behind."""
+    """The link to `there` was down, so they were heard of later."""
     job = running(MWM, "worker:0", "worker:1", places={"worker:1": "there"})
-    job.ready("there", behind=100.0)
     for task, at in (("worker:0", 1001.0), ("worker:1", at_there)):
         job.happened(events.TaskExited(at=at, task=task, attempt=0, code=1, was_stopping=False))
     job.ended("worker:0", "worker:1")

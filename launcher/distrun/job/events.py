@@ -118,8 +118,7 @@ class HostAgent(Frozen, kw_only=True):
     pid_namespace: str = ""
     """The namespace of its process ids, see :func:`distrun.agent.linux.facts.pid_namespace`."""
     behind: float = 0.0
-    """Seconds by which the host's clock is behind the supervisor's. Add it to the host's times:
-    `at` of its reports is by its own clock."""
+    """Seconds by which the host's clock is behind the supervisor's. All times here are by that."""
     token: str = ""
     """Identifies the agent if a later supervisor has to end it; empty if it ends with its link."""
     folder: str = ""

@@ -192,8 +192,6 @@ class Timing:
         self._hosts: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
         """Of the tasks' own attempts."""
-        self._behind: dict[str, float] = {}
-        """By host: add it to the times that the host has reported."""
         self._waits_since: float | None = None
         self._longest_stall = 0.0
         self._restarting: set[str] = set()
@@ -215,7 +213,6 @@ class Timing:
             case events.JobQueued() | events.JobCreated():
                 self._on_created(event)
             case events.HostReady():
-                self._behind[event.host] = event.behind
                 self._note(Phase.HOSTS_REACHED, event.host, event.at)
             case events.Synced():
                 self._note(Phase.FILES_SENT, event.host, event.at)
@@ -233,15 +230,13 @@ class Timing:
             case events.SavingEnded():
                 self._close(event.task, Activity.SAVING, event.at)
             case events.TaskExited():
-                at = self._corrected(event.task, event.at)
-                self._note_task(Phase.END, event.task, at)
+                self._note_task(Phase.END, event.task, event.at)
                 if (event.task, None) in self._open:
-                    self._begin(event.task, Activity.ENDING, at)
+                    self._begin(event.task, Activity.ENDING, event.at)
             case events.TaskEnded():
-                at = self._corrected(event.task, event.at)
-                self._end(event.task, at)
+                self._end(event.task, event.at)
                 if event.task in self._restarting:
-                    self._begin(event.task, Activity.WAITING, at)
+                    self._begin(event.task, Activity.WAITING, event.at)
             case events.RestartPlanned():
                 self._on_restart(event)
             case events.TasksQuiet():
@@ -296,12 +291,11 @@ class Timing:
     def _on_started(self, event: events.TaskStarted) -> None:
         self._numbers[event.task] = event.attempt
         self._restarting.discard(event.task)
-        at = self._corrected(event.task, event.at)
-        self._begin(event.task, Activity.STARTING, at)
+        self._begin(event.task, Activity.STARTING, event.at)
         if self._attempts:
             attempt = self._attempt_of.setdefault(event.task, self._attempts[-1])
             attempt.tasks[event.task] = event.attempt
-            attempt.note(Phase.PROGRAM_EXECUTED, event.task, at)
+            attempt.note(Phase.PROGRAM_EXECUTED, event.task, event.at)
             printed = self._printed.get((event.task, event.attempt))
             if printed is not None:
                 attempt.note(Phase.FIRST_OUTPUT, event.task, printed)
@@ -326,9 +320,6 @@ class Timing:
         attempt = self._attempt_of.get(task)
         if attempt is not None and task in attempt.tasks:
             attempt.note(phase, task, at)
-
-    def _corrected(self, task: str, at: float) -> float:
-        return at + self._behind.get(self._hosts.get(task, ""), 0.0)
 
     def _at_work(self, host: str | None = None) -> list[tuple[str, Span]]:
         """Return the tasks that do something, on a host or on any, and what they do."""

@@ -99,8 +99,7 @@ def _explained(state: JobState, task: TaskState, at: float) -> Incident | None:
         if incident.cause.code not in _EXITS or incident.is_settled or failed is None:
             continue
         is_same = failed.name == task.name or (failed.is_in_group and task.is_in_group)
-        behind = state.hosts[failed.host].behind if failed.host in state.hosts else 0.0
-        exited_at = (failed.exited_at or 0.0) + behind
+        exited_at = failed.exited_at or 0.0
         is_fault = has_failed and incident.refusal is not None and exited_at >= at - SAME_TIME
         if is_same and (is_fault or host.explains_exit(exited_at)):
             return incident

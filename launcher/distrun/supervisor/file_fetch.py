@@ -239,7 +239,8 @@ class Fetch:
             folder = "" if agent is None else agent.folder
             homes = [("~", "")] if any(task.or_home for task in own) else []
             places = [[_place(each, folder), *homes] for each in workdirs]
-            began = min(begins, default=0.0) - _CLOCK_SECONDS
+            behind = 0.0 if agent is None else agent.behind
+            began = min(begins, default=0.0) - behind - _CLOCK_SECONDS
             outside = inside.startswith("..") or inside == "."
             state, name = os.path.split(os.path.dirname(folder))
             own_folders = [state if name == "agents" else folder]

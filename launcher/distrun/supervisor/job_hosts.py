@@ -100,10 +100,11 @@ class JobHosts:
         self.hellos[host] = hello = view.hello
         was_left_out = self.left_out.pop(host, None) is not None
         self.held_ports[host] = []
-        names = ("at", "hostname", "python", "cores", "pid_namespace", "token", "folder")
+        names = ("hostname", "python", "cores", "pid_namespace", "token", "folder")
         self.emit(
             events.HostReady(
                 **{name: getattr(hello, name) for name in names},
+                at=time.time(),
                 host=host,
                 agent_pid=hello.pid,
                 gpus=tuple(hello.gpus),

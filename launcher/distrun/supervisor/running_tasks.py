@@ -11,7 +11,6 @@ from distrun import lifecycle
 from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code, Progress, Report
 from distrun.agent.protocol.stack_messages import ProgramRequested, StacksDumped
-from distrun.codec import RANGES
 from distrun.job import events
 from distrun.job.history import HistoryLog, Sample, numbers
 from distrun.job.stacks import Stacks, places
@@ -258,10 +257,6 @@ class RunningTasks:
     def receive(self, host: str, report: Report) -> bool:
         """Note what tasks do while they run. Returns whether the report says that."""
         state = self._job.state
-        if isinstance(report, (Progress, protocol.UsageSampled)):
-            earliest, latest = RANGES["at"]  # of what the record can hold
-            at = min(max(earliest, report.at + state.hosts[host].behind), latest)
-            report = report._replace(at=at)
         if isinstance(report, (Progress, protocol.UsageSampled, protocol.TaskListening)):
             if report.task in self._tasks:
                 self._on_observation(self._tasks[report.task], report)

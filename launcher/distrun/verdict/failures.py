@@ -145,8 +145,7 @@ class FailureTracker:
         if isinstance(event, (events.TaskExited, events.TaskNotStarted)):
             self._ends[event.task] = event
         if isinstance(event, events.TaskExited) and event.task in before.tasks:
-            host = before.hosts.get(before.tasks[event.task].host)
-            self._exits[event.task] = event.at + (0.0 if host is None else host.behind)
+            self._exits[event.task] = event.at
         elif isinstance(event, events.HostLost) and event.host in after.hosts:
             self._lost_hosts[event.host] = after.hosts[event.host]
         elif isinstance(event, events.StopRequested):

@@ -786,8 +786,13 @@ TEXTS: dict[Code, Words] = {
     Code.AGENT_EXITED: lambda c: f"its agent {_exit(c)}{_if(c.text, f' ({c.text})')}",
     Code.AGENT_SHUT_DOWN: "its agent ended",
     Code.AGENT_NOT_NEEDED: "it is no longer needed",
-    Code.AGENT_GONE: """its agent is gone{because}: the host was restarted, or could not be reached
-        for longer than timeouts.link""",
+    Code.AGENT_GONE: lambda c: (
+        f"its agent is gone{_because(c)}"
+        + _if(
+            all(each.code is not Code.POD_ENDED for each in c.within),
+            ": the host was restarted, or could not be reached for longer than timeouts.link",
+        )
+    ),
     Code.AGENT_ABANDONED: lambda c: (
         "it cannot be reached, and its tasks continue (timeouts.link: off): end them there"
         + _if(c.pid, f"; its agent said that it has the process id {c.pid}")
@@ -1267,7 +1272,11 @@ ADVICE: dict[Code, Words] = {
     Code.POD_OUT_OF_MEMORY: "ask for more (`kubernetes.memory`), or use smaller batches",
     Code.POD_DELETED: _POD_LOST,
     Code.POD_PREEMPTED: _POD_LOST,
-    Code.POD_ENDED: "`kubernetes.pod` or the image may end it; with `restart`, another takes over",
+    Code.POD_ENDED: lambda c: (
+        "write less there, or raise the limit that the message names, in `kubernetes.pod`"
+        if "exceed" in c.text
+        else "`kubernetes.pod` or the image may end it; with `restart`, another takes over"
+    ),
     Code.KUBECTL_NOT_STARTED: "install kubectl, or check PATH",
     Code.KUBECTL_FAILED: _advice_on_kubectl,
     Code.KUBECTL_ENDED: _advice_on_kubectl,

@@ -18,6 +18,7 @@ from distrun.agent import protocol
 from distrun.agent.linux import processes
 from distrun.agent.protocol import Cause, Code, Order, Report
 from distrun.agent.protocol.channel import Outbox
+from distrun.codec import RANGES
 from distrun.job.events import LinkLost, LinkRestored, LogsIncomplete
 from distrun.job.folder import log_name, task_of_log
 from distrun.spec.model import Spec
@@ -40,6 +41,11 @@ from distrun.supervisor.hosts.sent_agents import sent_agents
 if TYPE_CHECKING:
     from distrun.supervisor.hosts.file_delivery import FileSender
 
+_TIMED = (
+    *(protocol.TaskStarted, protocol.TaskNotStarted, protocol.TaskExited, protocol.TaskEnded),
+    *(protocol.UsageSampled, protocol.Progress, protocol.ProgressIgnored, protocol.Fault),
+)
+"""The messages whose time is changed from the host's clock to this machine's."""
 _MAX_FIRST_ATTEMPTS = 4
 _FIRST_RETRY_SECONDS = 0.5
 _EXIT_SECONDS = 5.0
@@ -431,6 +437,10 @@ class Host(LinkUser):
     def handle(self, connection: Connection, message: Report) -> None:
         if self.reach.lifetime is not Lifetime.LINK:
             self.deadlines.record_report(message)
+        if isinstance(message, _TIMED):
+            earliest, latest = RANGES["at"]  # of what the record can hold
+            at = min(max(earliest, message.at + self.mirror.behind), latest)
+            message = message._replace(at=at)
         handler = self._handlers.get(type(message))
         if handler is not None:
             handler(self, connection, message)
@@ -469,6 +479,7 @@ class Host(LinkUser):
     def _on_hello(self, _: Connection, message: protocol.Hello) -> None:
         self.agent_pid = message.pid
         self.token, self.folder = message.token, message.folder
+        self.mirror.behind = time.time() - message.at
         self._on_up()
         self._observer.on_report(self, message)
 

@@ -40,6 +40,8 @@ class LogMirror:
         """The size of each log once its task has ended; None: it may grow."""
         self.failure: Cause | None = None
         """Why the copies cannot become complete."""
+        self.behind = 0.0
+        """Seconds by which the clock of the host is behind this one."""
 
     def add(self, log: str) -> None:
         """Copy this log and its index from now on."""
@@ -145,14 +147,15 @@ class LogMirror:
         return True
 
     def _append_to_index(self, index: str, fresh: bytes) -> None:
-        """Write a part of an index with the sizes that the log has in its copy."""
+        """Write a part of an index with the times here, and the sizes of the log's copy."""
         log = index.removesuffix(INDEX_SUFFIX) + LOG_SUFFIX
-        if shift := self._starts.get(log, 0):
-            whole = len(fresh) - len(fresh) % INDEX_RECORD.size  # an agent sends no other
-            records = INDEX_RECORD.iter_unpack(fresh[:whole])
-            # A hostile host may send the largest number that there is.
-            sizes = ((when, max(0, min(shift + size, _LARGEST_SIZE))) for when, size in records)
-            fresh = b"".join(INDEX_RECORD.pack(*each) for each in sizes)
+        shift = self._starts.get(log, 0)
+        whole = len(fresh) - len(fresh) % INDEX_RECORD.size  # an agent sends no other
+        # A hostile host may send the largest number that there is.
+        fresh = b"".join(
+            INDEX_RECORD.pack(when + self.behind, max(0, min(shift + size, _LARGEST_SIZE)))
+            for when, size in INDEX_RECORD.iter_unpack(fresh[:whole])
+        )
         self._append(_index_of(self._late.get(log, log)), fresh)
 
     def _append(self, file: str, fresh: bytes, start: int = 0, dropped: int = 0) -> None:
