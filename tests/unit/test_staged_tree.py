@@ -219,6 +219,22 @@ def test_many_small_files_keep_signs_of_life_waiting_for_few(host: Host, tmp_pat
     assert host.beats >= 300 + 300  # of the copy, and of the store
 
 
+def test_a_slow_link_has_few_seconds_of_files_in_flight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At 16 kB/s, heartbeats would otherwise wait for longer than `timeouts.link` allows."""
+    (tmp_path / "model").write_bytes(bytes(300_000))
+    sender, sent, now, longest = FileSender(manifest_of(tmp_path)), list[Any](), 0.0, 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    sender.resume(file_messages.FilesRequested([0], 0))
+    while sender.received < 300_000:
+        sender.send(wires(sent.append))
+        longest = max(longest, sum(len(each.data) for each in sent) / 16e3)
+        now += len(sent[0].data) / 16e3
+        sender.record_received(len(sent.pop(0).data))
+    assert longest < 5
+
+
 def test_a_store_that_was_damaged_is_not_believed(host: Host, job: Path) -> None:
     host.transfer(manifest_of(job))
     host.receiver.close()

@@ -7,10 +7,8 @@ delays heartbeats and other messages only shortly.
 
 from __future__ import annotations
 
-import collections
 import os
-import time
-from typing import TYPE_CHECKING, Dict, List, Union
+from typing import Dict, List, Union
 
 from distrun.agent.linux.regular import open_regular
 from distrun.agent.protocol import (
@@ -24,16 +22,9 @@ from distrun.agent.protocol import (
     Report,
 )
 from distrun.agent.protocol.channel import Channel
-
-if TYPE_CHECKING:
-    from typing import Deque, Tuple
+from distrun.agent.protocol.flight import Flight
 
 _CHUNK = 32 * 1024
-_DELAY = 2.0
-"""Seconds that the logs in flight may delay other messages, judged by the last part to arrive."""
-_SMALLEST_WINDOW = 8 * 1024
-_GROWTH = 8
-"""How much more than what has arrived is tried next: a short line says little about a link."""
 
 
 class LogStreamer:
@@ -45,29 +36,17 @@ class LogStreamer:
         """How many of a file's first bytes are not sent any more, by path."""
         self._sent: Dict[str, int] = {}
         self._grown: List[str] = []
-        self._window = self._usable = 0
-        """How many bytes may be in flight, and how many the link takes to the other end soon."""
-        self._in_flight = 0
-        self._parts: Deque[Tuple[float, int, int]] = collections.deque()
-        """What is in flight: when a part was sent, its size, and the bytes in flight with it."""
+        self._flight = Flight()
 
     def execute(self, order: Union[FollowLogs, LogReceived]) -> None:
         if isinstance(order, FollowLogs):
             # Start, on a new link, after the bytes that the launching side has.
-            self._window, self._usable = order.window, _SMALLEST_WINDOW
-            self._in_flight = 0
-            self._parts.clear()
+            self._flight = Flight(order.window)
             for name in self._sent:
                 self._sent[name] = order.have.get(name, 0)
             self._grown = list(self._sent)
             return
-        received = order.size
-        self._in_flight -= received
-        while self._parts and received > 0:
-            sent_at, size, with_it = self._parts.popleft()
-            received -= size
-            seconds = max(time.monotonic() - sent_at, 0.001)
-            self._usable = max(_SMALLEST_WINDOW, int(with_it * min(_DELAY / seconds, _GROWTH)))
+        self._flight.remove(order.size)
 
     def add(self, path: str) -> None:
         name = os.path.basename(path)
@@ -82,18 +61,18 @@ class LogStreamer:
 
     def pause(self) -> None:
         """Send nothing until the launching side says again how much it has."""
-        self._window = 0
+        self._flight.window = 0
 
     @property
     def is_done(self) -> bool:
-        return not self._grown and not self._in_flight
+        return not self._grown and not self._flight.size
 
     def send(self, channel: Channel[Order, Report]) -> None:
         """Send as much as the window and the link take now."""
         channel.flush()
         while self._grown and not channel.pending and not channel.broken:
             # Never exceed the window: perhaps nobody receives it any more.
-            room = min(self._window, self._usable) - self._in_flight - LOG_OVERHEAD
+            room = self._flight.room - LOG_OVERHEAD
             if room < INDEX_RECORD.size:
                 return
             name = self._grown.pop(0)
@@ -105,9 +84,7 @@ class LogStreamer:
             chunk = self._read(path, offset, count)
             if chunk:
                 self._sent[name] = offset + len(chunk)
-                size = len(chunk) + LOG_OVERHEAD
-                self._in_flight += size
-                self._parts.append((time.monotonic(), size, self._in_flight))
+                self._flight.add(len(chunk) + LOG_OVERHEAD)
                 self._grown.append(name)
                 channel.send(LogData(name, offset, chunk))
                 channel.flush()

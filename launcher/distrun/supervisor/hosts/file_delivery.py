@@ -11,6 +11,7 @@ from typing import Any
 from distrun.agent.linux.regular import open_regular
 from distrun.agent.protocol import Cause, Code, Order, Report, file_messages
 from distrun.agent.protocol.channel import Channel
+from distrun.agent.protocol.flight import Flight
 from distrun.job import events
 from distrun.sync.manifest import Manifest
 
@@ -48,7 +49,7 @@ class FileSender:
         self._manifest = manifest
         self._numbers: deque[int] = deque()
         self._offset = 0
-        self._in_flight = 0
+        self._flight = Flight(_WINDOW)
         self.files = 0
         """The number of files that the host lacked at first."""
         self.size: int | None = None
@@ -60,7 +61,7 @@ class FileSender:
     def resume(self, wanted: file_messages.FilesRequested) -> None:
         self._numbers = deque(wanted.numbers)
         self._offset = wanted.offset
-        self._in_flight = 0
+        self._flight = Flight(_WINDOW)
         left = sum(self._manifest.files[number].size for number in wanted.numbers) - wanted.offset
         if self.size is None:
             self.size, self.files = left, len(wanted.numbers)
@@ -71,13 +72,13 @@ class FileSender:
         self._numbers.clear()
 
     def record_received(self, count: int) -> None:
-        self._in_flight = max(0, self._in_flight - count - _OVERHEAD)
+        self._flight.remove(count + _OVERHEAD)
         self.received = min(self.received + count, self.size or 0)
 
     def send(self, channel: Channel[Report, Order]) -> None:
         """Send as much as the window and the link take now."""
         channel.flush()
-        while self._numbers and self._in_flight < _WINDOW and not channel.pending:
+        while self._numbers and self._flight.room > _OVERHEAD and not channel.pending:
             if channel.broken or self.failure is not None:
                 return
             number = self._numbers[0]
@@ -87,7 +88,7 @@ class FileSender:
                 return
             channel.send(file_messages.FileData(number, self._offset, chunk))
             channel.flush()
-            self._in_flight += len(chunk) + _OVERHEAD
+            self._flight.add(len(chunk) + _OVERHEAD)
             self._offset += len(chunk)
             if self._offset >= size:
                 self._numbers.popleft()
@@ -99,7 +100,8 @@ class FileSender:
         try:
             descriptor = open_regular(path, os.O_RDONLY)
             try:
-                chunk = os.pread(descriptor, min(_CHUNK, size - self._offset), self._offset)
+                most = min(_CHUNK, self._flight.room - _OVERHEAD, size - self._offset)
+                chunk = os.pread(descriptor, most, self._offset)
             finally:
                 os.close(descriptor)
         except OSError as error:
