@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -20,6 +21,7 @@ import pytest
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import CauseError
 from distrun.cli import kill, resume
+from distrun.cli.plan_view import show_plan
 from distrun.errors import HostError, InvalidSpecError, UsageError
 from distrun.job import control, queued_job, relay
 from distrun.job import folder as job_folder
@@ -662,6 +664,18 @@ REFUSED = 'error when creating "STDIN": jobs.batch "j" is forbidden: '
 def test_the_advice_is_about_what_kubernetes_refuses(said: str, advice: str) -> None:
     for code in (Code.KUBECTL_FAILED, Code.POD_NOT_CREATED):
         assert advice in str(cause_advice(Cause(code, text=said)))
+
+
+def test_plan_says_what_the_cluster_would_refuse(spec: Spec, answer: Path) -> None:
+    """It shows the manifest without a cluster, too."""
+    told: dict[str, Any] = {
+        "unknown field": pytest.raises(HostError, match="unknown"),
+        "refused": nullcontext(),
+    }
+    for said, expected in told.items():
+        (answer.parent / "bin/kubectl").write_text(f"#!/bin/sh\necho '{said}' >&2; exit 1\n")
+        with expected:
+            show_plan(spec, (), as_json=True)
 
 
 def test_a_pod_that_is_lost_before_the_start_is_not_said_to_be_replaced() -> None:

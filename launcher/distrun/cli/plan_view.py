@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,10 +12,11 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
-from distrun.agent.protocol.causes import Cause
+from distrun.agent.protocol.causes import Cause, CauseError
 from distrun.cli import console
 from distrun.cli.spec_warnings import print_warnings, success_text
 from distrun.codec import to_json
+from distrun.errors import HostError
 from distrun.job.folder import JobStore
 from distrun.job.json_output import output_json, task_json
 from distrun.plan import Plan, TaskPlan
@@ -68,7 +70,7 @@ def show_plan(spec: Spec, warnings: tuple[Problem, ...], *, as_json: bool) -> in
 
 def _show_manifest(spec: Spec, warnings: tuple[Problem, ...], *, as_json: bool) -> int:
     """Show what is created in Kubernetes; the rest of a plan is known once the pods run."""
-    from distrun.kubernetes import manifest, pods
+    from distrun.kubernetes import kubectl, manifest, pods
     from distrun.spec.yamltext import dump
 
     jobs = manifest.make(spec, spec.name)
@@ -77,6 +79,14 @@ def _show_manifest(spec: Spec, warnings: tuple[Problem, ...], *, as_json: bool) 
         console.print_json({"plan": {"manifest": made}, "warnings": to_json(warnings)})
     else:
         console.print_text("---\n".join(map(dump, jobs)).rstrip("\n"))
+    try:
+        command = [*kubectl.prefix(spec.kubernetes), "create", "--dry-run=server", "-f", "-"]
+        kubectl.run(command, pods.as_list(jobs), seconds=kubectl.READ_SECONDS)
+    except CauseError as error:  # no cluster may be in reach
+        if re.search(
+            "unknown field|is invalid|denied the request|forbidden|does not exist", error.cause.text
+        ):
+            raise HostError(cause=error.cause) from None
     return 0
 
 
