@@ -41,8 +41,8 @@ def planned(at: float) -> Any:
     return replace(PLANNED, at=at)
 
 
-def ready(at: float, host: str, behind: float = 0.0) -> Any:
-    return replace(READY, at=at, host=host, behind=behind)
+def ready(at: float, host: str) -> Any:
+    return replace(READY, at=at, host=host)
 
 
 def started(at: float, task: str, attempt: int = 0) -> events.TaskStarted:

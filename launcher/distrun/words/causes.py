@@ -1275,6 +1275,8 @@ ADVICE: dict[Code, Words] = {
     Code.POD_ENDED: lambda c: (
         "write less there, or raise the limit that the message names, in `kubernetes.pod`"
         if "exceed" in c.text
+        else "to stop a job: distrun kill"
+        if c.text.startswith("somebody")
         else "`kubernetes.pod` or the image may end it; with `restart`, another takes over"
     ),
     Code.KUBECTL_NOT_STARTED: "install kubectl, or check PATH",

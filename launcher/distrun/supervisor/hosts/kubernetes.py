@@ -233,14 +233,19 @@ class KubernetesReach(Reach):
         return Question(pod, partial(self._ask, pod))
 
     def _ask(self, pod: str) -> Cause | None:
-        command = [*kubectl.prefix(self._spec.kubernetes), "get", "pod", pod, "-o", "json"]
+        command = [*kubectl.prefix(self._spec.kubernetes), "get"]
         try:
-            found = kubectl.parsed(kubectl.run(command, seconds=5.0))
+            found = kubectl.parsed(kubectl.run([*command, "pod", pod, "-o", "json"], seconds=5.0))
+            cause, job = pods.end(found, pod), found["metadata"].get("labels", {}).get("job-name")
+            is_deleted = job and cause is not None and cause.code is Code.POD_DELETED
+            if is_deleted and not kubectl.run([*command, "job", job, "--ignore-not-found"]):
+                # No node and no scheduler does that: it is no preemption.
+                cause = Cause(Code.POD_ENDED, name=pod, text=f"somebody deleted the Job {job}")
         except CauseError as error:
             return pods.end(None, pod) if "NotFound" in error.cause.text else None
         except ValueError:
             return None
-        return pods.end(found, pod)
+        return cause
 
     def release(self) -> Process | None:
         return None if _keeper is None else _keeper.release()
