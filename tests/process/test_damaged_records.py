@@ -47,12 +47,9 @@ def test_a_field_of_any_event_may_have_any_value(distrun: Distrun, tmp_path: Pat
     for result in RESULTS:
         outcome = {**end["outcome"], **result} if isinstance(result, dict) else result
         damaged.write(last, json.dumps({**end, "outcome": outcome}).encode("ascii"))
-        code, _, told = run_here(("wait",))
-        assert code == 69
-        assert "is damaged: the result of the job is unknown" in told
+        assert run_here(("wait",))[0] == 69
         job = json.loads(run_here(("status", "--json"))[1])["job"]
-        assert job["state"] == "lost"
-    assert "its record is damaged; its result is lost" in run_here(("status",))[1]
+        assert (job["state"], job["record_fault"]) == ("lost", "is damaged")
     assert {task["exit_code"] for task in job["tasks"]} == {None, 4, 5}
     assert run_here(("clean", "--all"))[0] == 0
     assert not damaged.path.exists()

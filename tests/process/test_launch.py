@@ -29,12 +29,9 @@ def test_a_failure_is_the_exit_code_and_named_when_nothing_is_left(distrun: Dist
     assert re.search(
         r"job job-\w+ failed: worker:1 on localhost \(pid \d+\) at \d\d:\d\d:\d\d\n", report
     )
-    assert "  cause         worker:1 exited 3 by itself (exit)\n" in report
-    assert "  evidence      worker:1, its log, line 1: no data\n" in report
     assert report.count("no data") == report.count("exited 3") == 1
-    assert "  also stopped  worker:0, worker:2\n" in report
-    assert report.splitlines()[-1] == "distrun: exit code 3, worker:1's own"
     job = distrun.status()
+    assert (job["verdict"]["kind"], job["verdict"]["task"]) == ("exit", "worker:1")
     assert (job["state"], job["exit_code"], job["origin"]) == ("failed", 3, "task")
     assert survivors(job["job_id"]) == []
 

@@ -20,7 +20,6 @@ from distrun.spec.host_spec import HostSpec
 from distrun.spec.model import RoleSpec, Timeouts
 from distrun.strategies import Role
 from distrun.verdict.model import Kind
-from distrun.words.causes import cause_text
 from distrun.words.events import event_text
 from harness.hostile import EVIL, GOOD, HEARTBEAT, NOW, Agent, World
 from harness.values import not_none
@@ -40,8 +39,7 @@ def test_it_is_said_once_until_output_ends_it(world: World) -> None:
     world.wait(600.0)
     (event,) = world.of(events.TasksQuiet)
     assert 120.0 <= event.at - event.since <= 180.0
-    text = event_text(event) or ""
-    assert "no task has printed, reported progress or used the processor" in text
+    assert (event.usual, event.busy) == (0.0, ())
     assert world.state.quiet == event
     assert world.state.outcome is None
     part = protocol.LogData("evaluator-0.log", 3, b"a line\n")
@@ -86,7 +84,7 @@ def test_a_task_that_only_computes_ends_in_the_same_words(world: World) -> None:
     world.wait(30.0)
     verdict = not_none(not_none(world.state.outcome).verdict)
     assert (verdict.kind, verdict.cause.code) == (Kind.STALLED, Code.TASKS_STOPPED)
-    assert f"{spins} was busy while the others waited" in cause_text(verdict.cause)
+    assert verdict.cause.tasks == (spins,)
 
 
 @pytest.mark.parametrize(("seconds", "raised"), [(60.0, ""), (300.0, ""), (300.0, "KeyError: 'a'")])
@@ -220,7 +218,6 @@ def test_the_task_that_the_others_wait_for_is_told_once(watch: Watch) -> None:
     finding = not_none(event.finding)
     assert (finding.symptom, finding.task) == (Symptom.WAITED_FOR, "worker:2")
     assert finding.amount == pytest.approx(0.5, abs=0.02)
-    assert "the others wait for worker:2" in (event_text(event) or "")
     looks = world.looks
     world.wait(200.0)
     assert world.looks == looks, "it looks seldom"

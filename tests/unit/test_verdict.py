@@ -315,7 +315,6 @@ def test_what_keeps_a_job_from_its_start() -> None:
     (verdict,) = verdicts(job)
     (line,) = verdict.evidence
     assert (line.host, line.cause) == ("h1", unanswered)
-    assert "log in by hand" in (cause_advice(verdict.cause) or "")
 
 
 @pytest.mark.parametrize(
@@ -374,7 +373,9 @@ def test_where_hung_tasks_stood(tasks: str, busy: Any, stood: list[str], said: s
 def test_all_hosts_that_were_lost_are_named() -> None:
     (verdict,) = verdicts(play(["mwm worker:2 | worker:1@h2", "lost h2", "lost localhost"]))
     assert verdict_words(verdict) == "host_lost nobody"
-    assert cause_text(verdict.cause).startswith("worker:0, worker:1 were lost with localhost, h2: ")
+    assert (verdict.cause.tasks, verdict.cause.hosts) == (
+        ("worker:0", "worker:1"), ("localhost", "h2"),
+    )  # fmt: skip
 
 
 def test_a_full_disk_is_of_the_variable_that_its_host_goes_by() -> None:

@@ -26,7 +26,8 @@ Traceback (most recent call last):
 ValueError: shapes (32, 10) and (32, 11) are incompatible
 """
 WIDTHS = (80, 132)
-VIEWS = {"status": WIDTHS, "ps -a": WIDTHS, "events": (80,), "logs -n 4": (80,), "wait": (80,)}
+VIEWS = {"status": WIDTHS, "ps -a": WIDTHS, "events": (80,), "logs -n 4": (80,), "wait": (80,),
+         "logs -fn 1": (80,)}  # fmt: skip
 SPECS: dict[str, Any] = {
     "plan": {
         "cluster": {"worker": ["localhost:4001", "localhost:4002"], "evaluator": 1},
@@ -96,8 +97,10 @@ def test_jobs(history: Callable[[Launch], World], world: Launch) -> None:
     job = history(world)
     for view, widths in VIEWS.items():
         name, *options = view.split()
-        for columns in widths if name != "wait" or not job.is_running else ():
+        has_end = name == "wait" or "-fn" in options
+        for columns in widths if not (has_end and job.is_running) else ():
             shown = job.shown(columns, name, *options)
+            name = "report" if "-fn" in options else name  # the one of `launch`, too
             if name == "events":  # those of the same moment have any order
                 shown = "".join(sorted(re.findall(r"^\S.*\n(?:\s.*\n)*", shown, re.MULTILINE)))
             compare(shown, f"{history.__name__}-{name}-{columns}.txt")

@@ -18,7 +18,7 @@ import pytest
 from distrun.agent import protocol
 from distrun.agent.linux.forked_call import ForkedCall
 from distrun.agent.loop import Loop
-from distrun.agent.protocol import Code
+from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import CauseError
 from distrun.supervisor.hosts import local
 from distrun.supervisor.hosts.ssh import open_connection
@@ -28,30 +28,32 @@ from harness.requirements import AS_ROOT, skip
 from harness.waiting import wait_until
 
 
-def refusal(host: Host, *argv: str, **options: Any) -> str:
+def refusal(host: Host, *argv: str, **options: Any) -> Cause:
     host.start("worker:0", *argv, **options)
-    return cause_text(host.expect(protocol.TaskNotStarted).cause)
+    return host.expect(protocol.TaskNotStarted).cause
 
 
 def test_why_a_program_cannot_be_executed_is_said(any_host: Host, tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.write_text("echo hello\n")
-    assert "there is no program './no-such'" in refusal(any_host, "./no-such")
-    assert "may not be executed" in refusal(any_host, str(plain))
+    assert refusal(any_host, "./no-such").code is Code.PROGRAM_NOT_FOUND
+    assert refusal(any_host, str(plain)).code is Code.PROGRAM_NOT_EXECUTABLE
     plain.chmod(0o755)
-    assert "its first line should be like #!/bin/sh" in refusal(any_host, str(plain))
+    assert refusal(any_host, str(plain)).code is Code.PROGRAM_FORMAT_UNKNOWN
     gone = str(tmp_path / "gone")
-    assert f"working folder '{gone}'" in refusal(any_host, "true", workdir=gone)
-    assert "128 KiB" in refusal(any_host, "true", env={"TF_CONFIG": "x" * (128 * 1024)})
-    assert "null byte" in refusal(any_host, "true", "a\0b")
-    for written, told in (("/opt/no/python -u\n", "/opt/no/python"), ("/bin/sh\r\n", r"/bin/sh\r")):
+    found = refusal(any_host, "true", workdir=gone)
+    assert (found.code, found.path) == (Code.WORKDIR_NOT_ENTERED, gone)
+    longest = {"TF_CONFIG": "x" * (128 * 1024)}
+    assert refusal(any_host, "true", env=longest).code is Code.ARGUMENTS_TOO_LONG
+    assert "null byte" in cause_text(refusal(any_host, "true", "a\0b"))
+    for written, told in (("/opt/no/python -u\n", "/opt/no/python"), ("/bin/sh\r\n", "/bin/sh\r")):
         plain.write_bytes(f"#!{written}".encode())  # what is missing is its interpreter
-        assert refusal(any_host, "./plain", workdir=str(tmp_path)).endswith(f": {told}")
+        assert refusal(any_host, "./plain", workdir=str(tmp_path)).path == told
     (tmp_path / "closed").mkdir(mode=0o000)
     env = {"PATH": f"{tmp_path}/closed:{tmp_path}"}
-    assert "there is no program 'no-such' in PATH" in refusal(any_host, "no-such", env=env)
+    assert refusal(any_host, "no-such", env=env).code is Code.PROGRAM_NOT_FOUND
     (any_host.folder / "link.log").symlink_to(tmp_path / "elsewhere")
-    assert "its log 'link.log' cannot be opened" in refusal(any_host, "true", log="link.log")
+    assert refusal(any_host, "true", log="link.log").code is Code.LOG_NOT_OPENED
     assert not (tmp_path / "elsewhere").exists()
     assert not any_host.all(protocol.TaskStarted)
 
