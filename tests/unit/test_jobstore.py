@@ -78,6 +78,13 @@ def test_a_job_is_found_by_id_name_and_prefix(
         assert store.find(None).path == job.path
 
 
+def test_ps_lists_the_last_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTRUN_HOME", str(tmp_path))
+    jobs = [add(JobStore.default(), name, order=n).job_id for n, name in enumerate("abc", 1)]
+    for words, shown in (("", []), ("-a", jobs), ("-n 2", jobs[1:]), ("--failed -n 1", jobs[2:])):
+        assert run_here(["ps", "-q", *words.split()])[1].split() == shown
+
+
 def test_what_cannot_be_found_names_what_is_there(store: JobStore) -> None:
     with pytest.raises(UsageError, match="no job 'x'") as error:
         store.find("x")

@@ -157,6 +157,12 @@ def test_a_job_waits_until_its_pods_are_admitted_and_run(
     assert begun.has_not_begun == (is_pending and state != "suspended"), "it has a supervisor"
 
 
+def test_a_pod_runs_once_its_container_does_and_it_has_an_address() -> None:
+    waiting = ({"phase": "Pending"}, {"podIP": ""}, {"containerStatuses": []})
+    found = [pods.is_running({"status": {**RUNNING, **each}}) for each in ({}, *waiting)]
+    assert found == [True, False, False, False]
+
+
 def test_a_job_has_ended_whose_supervisor_has_no_pod_any_more() -> None:
     failed = {"phase": "Failed", "reason": "Evicted", "message": "low on memory"}
     conditions = [{"type": "Failed", "reason": "BackoffLimitExceeded"}]

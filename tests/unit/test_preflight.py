@@ -198,6 +198,12 @@ def notes(checks: tuple[Check, ...]) -> list[str]:
     return [cause_text(each.cause) for each in found if each.grade is Grade.NOTE]
 
 
+def test_checks_are_in_the_order_of_the_hosts() -> None:
+    found = [each.host for each in judged(host("b"), host("a", clock_offset=9.0), job_disk=1)]
+    assert found == sorted(found, key=["b", "a", found[-1]].index)
+    assert len({*found}) == 3
+
+
 def exposed(name: str, users: list[str], addresses: list[str], **about: Any) -> HostAnswers:
     inspected = probe.Inspected([FACTS], Facts({"/work": 10**9}, users, addresses))
     return host(name, **{"inspected": inspected, **about})

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from distrun.job import steps
 from distrun.job.printed_progress import PrintedProgress
 from distrun.words.progress import TimeLeft, progress_words, seconds_left
 from harness.tables import read_table
@@ -200,3 +202,53 @@ def test_no_totals_no_estimate() -> None:
     assert set(estimates(iter(bar + bar), 2.0)[9:]) == {None}, "how many bars follow is unknown"
     turns = [{**each, "STEPS": "99"} for each in bar[:5]] + bar + [{"STEP": "5", "STEPS": "99"}]
     assert estimates(iter([*turns, {"STEP": "6", "STEPS": "99"}]), 2.0)[-1], "a test has its own"
+
+
+SHOWN = {"STEP": "5", "STEPS": "10", "LOSS": "0.123456", "EXAMPLES_PER_SEC": "1800"}
+
+
+@pytest.mark.parametrize(
+    ("values", "how", "words"),
+    [
+        (SHOWN, {}, ["step 5/10 50%", "loss 0.1235", "1,800/s"]),
+        (SHOWN, {"rate_of": " examples"}, ["step 5/10 50%", "loss 0.1235", "1,800 examples/s"]),
+        (SHOWN, {"at_end": True}, ["step 5/10 50%", "loss 0.123"]),
+        ({**SHOWN, "EPOCH": "2"}, {"at_end": True}, ["epoch 2", "loss 0.123"]),
+        ({"STEP": "5", "SAVING": "1"}, {"is_running": True}, ["step 5", "saving"]),
+        ({"STEP": "5", "SAVING": "0"}, {"is_running": True}, ["step 5"]),
+        ({"STEP": "5", "SAVING": "1"}, {"left": 90.0}, ["step 5", "1 m 30 s left"]),
+    ],
+)  # fmt: skip
+def test_how_progress_is_told(
+    values: dict[str, str], how: dict[str, Any], words: list[str]
+) -> None:
+    assert progress_words(values, **how) == words
+
+
+@pytest.mark.parametrize(
+    ("done", "first", "who"),
+    [
+        ([10, 100, 101], (), "a"), ([96, 100, 101], (), ""), ([2, 6, 6], (1.0, 2.0, 3.0), ""),
+        ([81, 100], (1.0,), ""), ([300, 400, 400], (100.0,), ""), ([79, 100], (1.0,), "a"),
+    ],
+)  # fmt: skip
+def test_a_task_is_behind_by_a_fifth_and_five_steps(
+    done: list[float], first: tuple[float, ...], who: str
+) -> None:
+    reached = dict(zip("abc", done, strict=False))
+    assert (steps.behind(reached, first) or ("",))[0] == who
+
+
+@pytest.mark.parametrize(
+    ("reports", "of_epoch"),
+    [
+        ([(1, 10), (1, 20)], False), ([(1, 90), (2, 10)], True), ([(2, 10), (2, 20)], True),
+        ([(2, 110), (2, 120)], False), ([(2, 100)], True), ([(1, 100)], False),
+    ],
+)  # fmt: skip
+def test_whether_steps_are_those_of_the_epoch(
+    reports: list[tuple[int, int]], of_epoch: bool
+) -> None:
+    total = {"EPOCHS": 3.0, "STEPS": 100.0 if of_epoch else 300.0}
+    found = [{"EPOCH": float(epoch), "STEP": float(step), **total} for epoch, step in reports]
+    assert steps.is_of_epoch(found) is of_epoch

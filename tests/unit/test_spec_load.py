@@ -108,7 +108,8 @@ def test_every_key_is_kept(folder: Path) -> None:
     assert program.sync is Sync.PATHS
     assert program.sync_paths == (str(folder / "train.py"), str(folder / "sub"))
     assert "secret" not in repr(spec)
-    assert spec.success is Success.WORKER_0
+    assert (spec.success, spec.strict) == (Success.WORKER_0, False)
+    assert load_text(folder, SMALL + "success: {tasks: worker0, strict: true}\n").strict
     restart = spec.restart
     assert (restart.max, restart.backoff, restart.backoff_max) == (3, 0.5, 60.0)
     assert (restart.reset_after, restart.never_on) == (None, (2, 3))
