@@ -160,11 +160,15 @@ def test_a_lost_host_is_connected_to_again_if_its_fault_can_pass(start: Start, c
     world = start()
     world._supervisor.emit(events.HostFault(at=NOW, host="h1", cause=Cause(Code(code))))
     lose(world, "h1")
-    world.agents["h1"] = Agent("h1", lambda body: [body])
+    world.agents["h1"] = again = Agent("h1", lambda body: [body])
+    greet = mock.Mock(side_effect=again._on_configure)
+    vars(again)["_on_configure"] = greet
     world.until(lambda: places(world))
     world.wait(60)
     ready = [each.host for each in world.of(events.HostReady)]
     assert ready.count("h1") == 1 + (code in PASSES)
+    former = [dict(each.args[0].former) for each in greet.mock_calls]
+    assert former == [{"worker:1": 0}] * (code in PASSES), "what may be left there is ended"
 
 
 def test_a_job_that_waits_for_its_only_new_host_names_it(start: Start) -> None:

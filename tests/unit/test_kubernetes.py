@@ -22,12 +22,13 @@ from distrun.agent.protocol.causes import CauseError
 from distrun.cli import kill, resume
 from distrun.cli.plan_view import show_plan
 from distrun.errors import HostError, InvalidSpecError, UsageError
+from distrun.frozen import replace
 from distrun.job import control, queued_job, relay
 from distrun.job import folder as job_folder
 from distrun.job.folder import BatchJob, JobFolder, JobStore
 from distrun.job.job import read_job
 from distrun.job.queued_job import QueuedJob
-from distrun.job.scheduler import SchedulerError
+from distrun.job.scheduler import QueueEntry, SchedulerError
 from distrun.job.stop_order import StopOrder
 from distrun.kubernetes import batch_job, guard, in_pod, keeper, kubectl, manifest, pods, submission
 from distrun.lifecycle import JobPhase, JobState
@@ -158,7 +159,7 @@ def test_a_job_waits_until_its_pods_are_admitted_and_run(
 
 
 def test_a_pod_runs_once_its_container_does_and_it_has_an_address() -> None:
-    waiting = ({"phase": "Pending"}, {"podIP": ""}, {"containerStatuses": []})
+    waiting: list[Json] = [{"phase": "Pending"}, {"podIP": ""}, {"containerStatuses": []}]
     found = [pods.is_running({"status": {**RUNNING, **each}}) for each in ({}, *waiting)]
     assert found == [True, False, False, False]
 
@@ -369,6 +370,20 @@ def test_a_job_whose_supervisor_cannot_be_asked_is_not_said_to_have_ended(
         control.take_stacks(folder, None, [])
     with pytest.raises(HostError, match=said):  # by a key of `watch`, or a button of the live page
         control.stop(folder, StopOrder(command="distrun watch"))
+
+
+@pytest.mark.parametrize(
+    ("problem", "state", "is_active"),
+    [(None, "", False), (None, "running", True), (None, "ended", False), ("late", "", True)],
+)
+def test_a_job_is_active_while_that_is_not_known(
+    problem: str | None, state: str, is_active: bool
+) -> None:
+    entry = QueueEntry(id=NAME, scheduler="Slurm", state=state, is_active=state == "running")
+    known = None if problem is None else SchedulerError(problem)
+    job = QueuedJob(state=JobState(), entry=entry if state else None, problem=known)
+    assert job.is_active is is_active
+    assert not replace(job, is_over=True).is_active
 
 
 def test_a_job_whose_record_came_without_an_end_is_lost(folder: JobFolder) -> None:

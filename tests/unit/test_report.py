@@ -167,6 +167,8 @@ def notes(folder: JobFolder, job: Job) -> str:
         (["mwm worker", "stop", "worker:0 exit -15 asked", "wait 99"], []),
         (["mwm worker:2 | rooms worker:1@h2 never_on=1", "link-lost h2", "worker:0 gone 1"],
          ["ends the job, unless the loss of a host", "h2: the link has been lost for"]),
+        (["mwm worker:2 | rooms worker:1@h2", "link-lost h2", "wait 20", "link-lost h2"],
+         ["h2: the link has been lost for 20 s"]),
     ],
 )  # fmt: skip
 def test_what_the_end_waits_for_is_told(

@@ -61,6 +61,15 @@ def test_a_host_that_cannot_run_it_is_left_out_for_fewer_workers(fault: str, wor
     job.succeed()
 
 
+def test_all_hosts_that_cannot_be_reached_are_told_together(world: Launch) -> None:
+    job = world(3, cluster={"worker": 3}, is_launched=False)
+    job.hosts["h2"].refusal = "root@h2: Permission denied (publickey).\n"
+    job.hosts["h3"].refusal = "root@h3: Permission denied (publickey).\n"
+    job.launch()
+    assert job.end() == 69
+    assert job.outcome.count("login_refused") == 2
+
+
 def test_without_a_spare_the_job_waits_for_a_host_and_then_fails(world: Launch) -> None:
     job = world(2, timeouts={"start": "20s"})
     job.cut("h2")
@@ -377,6 +386,7 @@ def test_a_host_whose_disk_is_full_or_read_only_is_replaced(fault: Any, world: L
     if fault is World.fill_disk:
         job.exit("worker:0", 1)
     job.until(lambda: job.running.get("worker:1") == "h3", 90)
+    assert job.kinds.count("HostFault") == 1
     if fault is World.fill_disk:
         assert "is full" in job.said()
         job.succeed()

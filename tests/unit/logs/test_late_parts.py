@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from distrun.agent.linux import syscalls
-from distrun.agent.protocol import LogData
+from distrun.agent.logs.streamer import LogStreamer
+from distrun.agent.protocol import FollowLogs, LogData
 from distrun.job.chosen_logs import followed, joined_logs
 from distrun.job.folder import JobFolder, late_log_name, task_of_log
 from distrun.logs import JoinedLog, LatePart, TaskLog, View, merged
@@ -202,3 +203,15 @@ def test_a_part_after_a_gap_is_a_failure_and_a_repeated_one_is_none(tmp_path: Pa
         assert mirror.write(LogData(LOG, 0, b"one\n"))
     assert not mirror.write(LogData(LOG, 9, b"three\n"))
     assert (tmp_path / LOG).read_bytes() == b"one\n"
+
+
+def test_output_that_was_dropped_is_not_sent(tmp_path: Path) -> None:
+    log, sent = tmp_path / "worker-0.log", list[LogData]()
+    log.write_bytes(b"\0" * 8192 + b"line\n")
+    streamer = LogStreamer(str(tmp_path))
+    streamer.add(str(log))
+    streamer.dropped[str(log)] = 8192
+    streamer.execute(FollowLogs({}, 1 << 16))
+    channel: Any = SimpleNamespace(flush=int, pending=False, broken=False, send=sent.append)
+    streamer.send(channel)
+    assert [(each.offset, each.data) for each in sent] == [(8192, b"line\n")]
