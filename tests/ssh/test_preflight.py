@@ -1,5 +1,6 @@
 """What is found out about hosts before the first task starts: which cannot be used, and why."""
 
+import errno
 import json
 import os
 import re
@@ -118,19 +119,26 @@ def test_all_that_is_wrong_is_said_at_once(ssh: Ssh, distrun: Distrun) -> None:
     doctor = json.loads(found.stdout)["doctor"]
     assert not doctor["complete"], "a host that cannot be used is left out of the other checks"
     told = {
-        (each["host"], each["subject"], each["grade"]): each["text"]
+        (each["host"], each["subject"], each["grade"]): each["cause_code"]
         for each in doctor["checks"]
         if each["grade"] in ("failed", "warning")
     }
     usual = f"{sys.version_info[0]}.{sys.version_info[1]}.{sys.version_info[2]}"
-    assert told.pop(("h2", "script", "failed")) == f"{script} is not the same as on this machine"
-    assert f"Python 3.8.1; that of h1, h3, h4 has {usual}" in told.pop(("h2", "python", "failed"))
-    assert "cannot be read: No such file" in told.pop(("h3", "script", "failed"))
-    assert "2.15.1; that of h1, h2, h4 has 2.21.0" in told.pop(("h3", "tensorflow", "failed"))
-    late = re.search(r"its clock is ([\d.]+) s behind", told.pop(("h4", "clock", "warning")))
+    differs = told.pop(("h2", "script", "failed"))
+    assert (differs["code"], differs["path"]) == ("script_differs", str(script))
+    (unread,) = told.pop(("h3", "script", "failed"))["within"]
+    assert (unread["code"], unread["errno"]) == ("script_not_read", errno.ENOENT)
+    for host, subject, versions, others in (
+        ("h2", "python", ("3.8.1", usual), {"h1", "h3", "h4"}),
+        ("h3", "tensorflow", ("2.15.1", "2.21.0"), {"h1", "h2", "h4"}),
+    ):
+        version = told.pop((host, subject, "failed"))
+        assert ((version["version"], version["expected"]), {*version["hosts"]}) == (
+            versions,
+            others,
+        )
     # An answer that is long on its way tells no better what the time was there.
-    assert late is not None
-    assert abs(float(late[1]) - 90) <= took
+    assert abs(told.pop(("h4", "clock", "warning"))["seconds"] + 90) <= took
     assert [*told] == [("h5", "reached", "failed")]
     assert distrun.asked("ps", "-a").count("\n") <= 1, "it made a job"
     assert_nothing_left(ssh, [h1, h2, h3, h4])

@@ -358,9 +358,7 @@ def test_logs_extend_a_shutdown_in_proportion(rate: int, earliest: int, latest: 
 @pytest.mark.parametrize(
     ("lease", "late"), [(None, [120, 620]), (60.0, [120, 120])], ids=["no lease", "lease"]
 )
-def test_without_a_lease_the_time_of_an_order_stops_while_the_link_is_lost(
-    lease: float | None, late: list[int]
-) -> None:
+def test_an_order_waits_for_a_lost_link(lease: float | None, late: list[int]) -> None:
     now, found = 1000.0, list[float]()
     loop = Loop(lambda: now)
     for pause in (0, 500):

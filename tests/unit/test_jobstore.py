@@ -17,7 +17,7 @@ from distrun.agent.protocol import Cause, Code
 from distrun.agent.tasks.program import write_marker
 from distrun.errors import HostError, UsageError
 from distrun.frozen import replace
-from distrun.job import events, leftovers, record, resumption
+from distrun.job import control, events, leftovers, record, resumption
 from distrun.job import folder as job_folder
 from distrun.job.folder import JobFolder, JobStore
 from distrun.job.record import EventLog
@@ -76,6 +76,16 @@ def test_a_job_is_found_by_id_name_and_prefix(
     for running, job in (([], other), ([old], old), ([old, new], other)):
         monkeypatch.setattr(JobStore, "running", lambda _, now=running: now)
         assert store.find(None).path == job.path
+
+
+@pytest.mark.parametrize("is_suspended", [True, False])
+def test_a_suspended_supervisor_can_be_resumed(is_suspended: bool) -> None:
+    folder = Mock(job_id="job-a", is_suspended=is_suspended, **{"supervisor_pid.return_value": 7})
+    hint = str(control.unanswered(folder).hint)
+    assert ("kill -CONT 7" in hint, "kill -KILL 7; distrun kill job-a" in hint) == (
+        is_suspended,
+        True,
+    )
 
 
 def test_ps_lists_the_last_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -376,9 +376,7 @@ def test_a_job_whose_supervisor_cannot_be_asked_is_not_said_to_have_ended(
     ("problem", "state", "is_active"),
     [(None, "", False), (None, "running", True), (None, "ended", False), ("late", "", True)],
 )
-def test_a_job_is_active_while_that_is_not_known(
-    problem: str | None, state: str, is_active: bool
-) -> None:
+def test_what_is_active(problem: str | None, state: str, is_active: bool) -> None:
     entry = QueueEntry(id=NAME, scheduler="Slurm", state=state, is_active=state == "running")
     known = None if problem is None else SchedulerError(problem)
     job = QueuedJob(state=JobState(), entry=entry if state else None, problem=known)
@@ -536,9 +534,7 @@ def test_why_no_pods_come_is_told_once_each(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("adopts", [True, False])
-def test_pods_are_watched_from_their_creation_on(
-    adopts: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pods_are_watched_at_once(adopts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of a supervisor that was resumed are there already, and deleted at its end."""
     kept, remove = _keeper({}, monkeypatch, adopts=adopts), mock.Mock()
     monkeypatch.setattr(kept, "_remove", remove)

@@ -219,9 +219,7 @@ SHOWN = {"STEP": "5", "STEPS": "10", "LOSS": "0.123456", "EXAMPLES_PER_SEC": "18
         ({"STEP": "5", "SAVING": "1"}, {"left": 90.0}, ["step 5", "1 m 30 s left"]),
     ],
 )  # fmt: skip
-def test_how_progress_is_told(
-    values: dict[str, str], how: dict[str, Any], words: list[str]
-) -> None:
+def test_progress_words(values: dict[str, str], how: dict[str, Any], words: list[str]) -> None:
     assert progress_words(values, **how) == words
 
 
@@ -232,9 +230,7 @@ def test_how_progress_is_told(
         ([81, 100], (1.0,), ""), ([300, 400, 400], (100.0,), ""), ([79, 100], (1.0,), "a"),
     ],
 )  # fmt: skip
-def test_a_task_is_behind_by_a_fifth_and_five_steps(
-    done: list[float], first: tuple[float, ...], who: str
-) -> None:
+def test_who_is_behind(done: list[float], first: tuple[float, ...], who: str) -> None:
     reached = dict(zip("abc", done, strict=False))
     assert (steps.behind(reached, first) or ("",))[0] == who
 
@@ -246,9 +242,7 @@ def test_a_task_is_behind_by_a_fifth_and_five_steps(
         ([(2, 110), (2, 120)], False), ([(2, 100)], True), ([(1, 100)], False),
     ],
 )  # fmt: skip
-def test_whether_steps_are_those_of_the_epoch(
-    reports: list[tuple[int, int]], of_epoch: bool
-) -> None:
+def test_steps_of_an_epoch(reports: list[tuple[int, int]], of_epoch: bool) -> None:
     total = {"EPOCHS": 3.0, "STEPS": 100.0 if of_epoch else 300.0}
     found = [{"EPOCH": float(epoch), "STEP": float(step), **total} for epoch, step in reports]
     assert steps.is_of_epoch(found) is of_epoch

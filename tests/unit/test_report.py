@@ -122,9 +122,7 @@ AGAIN = ["worker:0 gone 1", "backoff", "worker:0 start"]
         (["mwm worker", "stop", "worker:0 gone -15"], ["was stopped", "exit code 137, distrun's"]),
     ],
 )  # fmt: skip
-def test_how_a_job_ended_is_one_line(
-    scenario: list[str], told: list[str], folder: JobFolder
-) -> None:
+def test_the_line_of_an_end(scenario: list[str], told: list[str], folder: JobFolder) -> None:
     job = play(scenario)
     job(events.JobEnded, outcome=job.outcome)
     said = end_line(RecordedJob(folder, job.state)).split(" · ")
@@ -132,9 +130,7 @@ def test_how_a_job_ended_is_one_line(
 
 
 @pytest.mark.parametrize(("lived", "is_told"), [(5.0, True), (50.0, False)])
-def test_a_script_that_left_its_program_behind_is_told(
-    lived: float, is_told: bool, folder: JobFolder
-) -> None:
+def test_a_program_left_behind(lived: float, is_told: bool, folder: JobFolder) -> None:
     job = play(["mwm worker", f"worker:0 exit 0 after {lived}"])
     job(events.TaskEnded, task="worker:0", attempt=0, left=("python train.py",))
     job(events.JobEnded, outcome=job.outcome)

@@ -40,9 +40,7 @@ def attempt(**plan: Any) -> tuple[RunningTask, mock.Mock]:
         ({"is_awaited": True, "ready": Ready.LINE, "ready_line": "x"}, [[2222]], 0),
     ],
 )  # fmt: skip
-def test_it_is_ready_once_it_listens_on_its_port(
-    plan: dict[str, Any], ports: list[list[int]], times: int
-) -> None:
+def test_when_it_is_ready(plan: dict[str, Any], ports: list[list[int]], times: int) -> None:
     task, told = attempt(**plan)
     for each in ports:
         task.on_listening(each)
@@ -58,9 +56,7 @@ def test_it_is_ready_once_it_listens_on_its_port(
         ({"STEP": "9", "STEPS": "9"}, True), ({"SAVING": "1"}, True), ({"SAVING": "0"}, False),
     ],
 )  # fmt: skip
-def test_nothing_is_printed_while_it_saves_or_evaluates(
-    values: dict[str, str], is_between: bool
-) -> None:
+def test_when_it_prints_nothing(values: dict[str, str], is_between: bool) -> None:
     task, _ = attempt()
     task.record(Progress(NAME, values, 1.0))
     assert task.is_between is is_between
@@ -104,9 +100,7 @@ def test_a_sample_has_the_progress_of_its_time() -> None:
         ([(0, 0.0), (10, None), (20, 20.0)], 0, 1.0), ([(0, 0.0), (10, 10.0)], 11, 0.0),
     ],
 )  # fmt: skip
-def test_the_load_since_the_last_output(
-    loads: list[tuple[float, float | None]], since: float, share: float
-) -> None:
+def test_load_since(loads: list[tuple[float, float | None]], since: float, share: float) -> None:
     task, _ = attempt()
     for at, seconds in loads:
         task.sample(used(at, seconds))
@@ -126,9 +120,7 @@ def test_the_last_progress_is_recorded_once(hostile: Start) -> None:
     assert reported == ["8"]
 
 
-def test_a_task_that_saves_all_the_time_does_not_fill_the_record(
-    hostile: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_endless_saves_fill_no_record(hostile: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running_tasks, "_MOST_SAVES", 2)
     world = hostile()
     world.settle()
@@ -142,9 +134,7 @@ def test_a_task_that_saves_all_the_time_does_not_fill_the_record(
     ("shares", "busy"),
     [([0.9, 0.001], [0]), ([0.9, 0.9], []), ([0.001, 0.001], []), ([0.05, 0.001], [])],
 )
-def test_at_a_stall_who_is_busy_while_others_wait(
-    shares: list[float], busy: list[int], hostile: Start
-) -> None:
+def test_who_is_busy_at_a_stall(shares: list[float], busy: list[int], hostile: Start) -> None:
     world = hostile(timeouts=Timeouts(stall=30.0))
     world.settle()
     names = world.state.training
