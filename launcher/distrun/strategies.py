@@ -154,12 +154,7 @@ def _parameter_server(
     return Strategy(
         name="parameter_server",
         classes=("ParameterServerStrategy", "ParameterServerStrategyV2"),
-        roles={
-            Role.CHIEF: chief,
-            Role.WORKER: worker,
-            Role.PS: ps,
-            Role.EVALUATOR: _EVALUATOR,
-        },
+        roles={Role.CHIEF: chief, Role.WORKER: worker, Role.PS: ps, Role.EVALUATOR: _EVALUATOR},
         success=Success.CHIEF,
         env=(("GRPC_FAIL_FAST", "use_caller"),),
         independent=independent,

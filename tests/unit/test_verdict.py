@@ -620,10 +620,10 @@ RAN_OUT = "WARNING:tensorflow:Your input ran out of data; interrupting training.
         ("EPOCH=1 EPOCHS=3", "Epoch 1/3\nUnknown: Horovod has been shut down.\n", "1 of 3, after"),
         ("", "Training failed: no module x\n", "ends in an error: Training failed: no module x"),
         ("", "error: 0.3\n", ""), ("", "usage: t.py [-h]\nstep 3\nTraining failed: no x\n", ""),
-        ("", "Skipping training since max_steps has already saved", "0 without a step: it said"),
+        ("", "Skipping training since max_steps has already saved", "had only printed: Skip"),
         ("STEP=9", "not saved: No space left on device\nstep 9\n", "0 although the disk was full"),
         ("STEP=9", "no cache: No space left on device\nwhat? No space left on device\n", ""),
-        ("", "usage: t.py [-h]\n\nTrain.\n", "0 after it had only shown its usage: usage: t.py"),
+        ("", "usage: t.py [-h]\n\nTrain.\n", "0 without a step, after it had only printed: us"),
         # It came to its end, perhaps counted from 0, or went on; what Python ignores.
         ("EPOCH=9 EPOCHS=10", LOGGED, ""), ("EPOCH=3", LOGGED, ""),
         ("EPOCH=3 EPOCHS=10", f"{LOGGED}epoch 4: loss 0.1\n", ""),

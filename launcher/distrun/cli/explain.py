@@ -67,8 +67,8 @@ def command(topic: str | None) -> int:
         _print_overview()
     elif _EXIT_CODE.fullmatch(topic) and int(topic) <= _LAST_CODE:
         console.print_text(f"exit code {int(topic)}: {_code_text(int(topic))}", indent=_INDENT)
-    elif found := _named(topic.lower()):
-        _print_descriptions(found)
+    elif topic.lower() in {*_OTHER_NAMES, *_kinds(), *explained()}:
+        _print_descriptions([*_OTHER_NAMES.get(topic.lower(), (topic.lower(),))])
     elif paths := _paths(topic):
         for path in paths:
             _print_key(path, _spec_keys()[path])
@@ -77,10 +77,6 @@ def command(topic: str | None) -> int:
         hint = f"did you mean {near}?" if near else "`distrun explain` lists what there is"
         raise UsageError(f"there is nothing to explain about {quoted(topic)}", hint=hint)
     return 0
-
-
-def _named(name: str) -> list[str]:
-    return [*_OTHER_NAMES.get(name, ())] or [name] * (name in _kinds() or name in explained())
 
 
 def _print_descriptions(names: list[str]) -> None:

@@ -149,9 +149,7 @@ task_option = click.option(
 )
 
 all_output_option = click.option(
-    "--all-output",
-    is_flag=True,
-    help="Show all lines, also TensorFlow's harmless start-up lines.",
+    "--all-output", is_flag=True, help="Show all lines, also TensorFlow's harmless start-up lines."
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

@@ -32,12 +32,7 @@ from distrun.supervisor import tensorboard
 from distrun.supervisor.dry_run import make_plan
 from distrun.sync.file_selection import select_files, sent_folders
 from distrun.words.causes import cause_text
-from distrun.words.formats import (
-    format_codes,
-    format_count,
-    format_duration,
-    format_names,
-)
+from distrun.words.formats import format_codes, format_count, format_duration, format_names
 from distrun.words.table import Column, make_table
 
 _COLUMNS = (

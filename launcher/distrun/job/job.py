@@ -121,11 +121,7 @@ class Job:
     """
 
     def __init__(
-        self,
-        folder: JobFolder,
-        state: JobState | None = None,
-        *,
-        queued: QueuedJob | None = None,
+        self, folder: JobFolder, state: JobState | None = None, *, queued: QueuedJob | None = None
     ) -> None:
         self.folder, self.queued = folder, queued
         self.supervisor: int | None = None

@@ -79,8 +79,7 @@ _OTHER_WORK = _compile(
 )
 """How the description of a bar begins that shows no training."""
 _OTHER_WORK_OF_EPOCH = _compile(
-    rf"{_OTHER_WORK.pattern}[a-z]*(?!\w|\W{{0,3}}\d|[ -](?:loss|acc))",
-    flags=_OTHER_WORK.flags,
+    rf"{_OTHER_WORK.pattern}[a-z]*(?!\w|\W{{0,3}}\d|[ -](?:loss|acc))", flags=_OTHER_WORK.flags
 )
 """How it goes on after the epoch: `Epoch 3 [Val]`, but not `Epoch 3 val: 0.91`."""
 _BYTES = _compile(r"(?:[kMGT]i?)?B(?:ytes?)?\Z")

@@ -177,10 +177,7 @@ def look_at(folders: Iterable[JobFolder], *, asks: bool = False) -> dict[str, Qu
 
 
 def _judge(
-    folder: JobFolder,
-    state: JobState,
-    entry: QueueEntry | None,
-    problem: SchedulerError | None,
+    folder: JobFolder, state: JobState, entry: QueueEntry | None, problem: SchedulerError | None
 ) -> QueuedJob:
     if problem is not None or (entry is not None and entry.is_active):
         return QueuedJob(state=state, entry=entry, problem=problem)

@@ -14,14 +14,7 @@ from distrun.job.events import HostLeftOut
 from distrun.lifecycle import outcomes, restarts
 from distrun.lifecycle.actions import Action, Announce, SetTimer
 from distrun.lifecycle.restarts import Transition
-from distrun.lifecycle.state import (
-    SAME_TIME,
-    Incident,
-    JobPhase,
-    JobState,
-    TaskPhase,
-    TaskState,
-)
+from distrun.lifecycle.state import SAME_TIME, Incident, JobPhase, JobState, TaskPhase, TaskState
 from distrun.strategies import Scope
 
 _OF_HOST = frozenset(

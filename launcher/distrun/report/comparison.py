@@ -217,17 +217,13 @@ def drawn(runs: Sequence[Run]) -> list[plots.Plot]:
     by_time.append(Panel(title="Steps over time", unit="steps", curves=steps))
     found = []
     for panels, counts in ((by_steps, True), (by_time, False)):
-        shown = [each for each in panels if any(map(_is_curve, each.curves.values()))]
+        # Of a single point, nothing would be seen.
+        shown = [each for each in panels if any(len(dict(c)) > 1 for c in each.curves.values())]
         lines = sum(len(each.curves) for each in shown)
         places = [at for each in shown for points in each.curves.values() for at, _ in points]
         axis = plots.TimeAxis(0.0, max([1.0, *places]) * 1.01, counts)
         found += [plots.curves(each, numbers, (), axis, lines) for each in shown]
     return found
-
-
-def _is_curve(points: Sequence[Point]) -> bool:
-    """Whether they are at two places at least: of one, nothing would be seen."""
-    return len({at for at, _ in points}) > 1
 
 
 def _panel(

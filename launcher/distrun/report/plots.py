@@ -114,7 +114,9 @@ def timeline(
 
     def draw(canvas: _Canvas) -> None:
         for row, label in enumerate(labels):
-            canvas.label((row + 0.5) * _ROW, _cut(label, canvas.size.left // 6))
+            longest = canvas.size.left // 6
+            shown = label if len(label) <= longest else f"{label[: longest - 1]}…"
+            canvas.label((row + 0.5) * _ROW, shown)
         for span, start, end, top, bottom in bars:
             left, right = canvas.x(start), canvas.x(end)
             path = f"M{left:.2f} {top + _TOP:.2f}H{right:.2f}V{bottom + _TOP:.2f}H{left:.2f}Z"
@@ -224,11 +226,7 @@ class _Canvas:
 
 
 def _plot(
-    title: str,
-    draw: Callable[[_Canvas], None],
-    marks: Sequence[float],
-    axis: TimeAxis,
-    height: int,
+    title: str, draw: Callable[[_Canvas], None], marks: Sequence[float], axis: TimeAxis, height: int
 ) -> Plot:
     images = {}
     for size in SIZES:
@@ -255,10 +253,6 @@ def _short_duration(seconds: float) -> str:
         count, seconds = divmod(round(seconds), size)
         parts += [f"{count} {unit}"] if count else []
     return " ".join(parts[:2])
-
-
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def _span_text(span: Span) -> str:

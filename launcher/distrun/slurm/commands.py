@@ -38,11 +38,7 @@ class FailedCommandError(SchedulerError):
 
 
 def run(
-    name: str,
-    *arguments: str,
-    limit: float = LIMIT,
-    given: str | None = None,
-    errors: bool = False,
+    name: str, *arguments: str, limit: float = LIMIT, given: str | None = None, errors: bool = False
 ) -> str:
     """Run a command with this standard input; return what it printed, stripped.
 

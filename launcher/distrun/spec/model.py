@@ -31,14 +31,7 @@ from distrun.spec.common_values import (
     list_hint,
     words,
 )
-from distrun.spec.host_spec import (
-    HOSTS,
-    KUBERNETES,
-    OF_SSH,
-    SLURM,
-    HostSpec,
-    SshSpec,
-)
+from distrun.spec.host_spec import HOSTS, KUBERNETES, OF_SSH, SLURM, HostSpec, SshSpec
 from distrun.spec.nodes import Mapping, Node, flow_style
 from distrun.spec.problems import nearest, quoted
 from distrun.spec.restart_spec import NO_RESTARTS, RESTART, ROLE_RESTART, RestartSpec

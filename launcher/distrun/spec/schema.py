@@ -219,7 +219,8 @@ def key_only(
 ) -> Key:
     """State a key of the spec that is no field of its class (a ClassVar): see :func:`key`."""
     if default is not _NOTHING and not words:
-        words = f"`{_as_written(default)}`"
+        written = str(default).lower() if isinstance(default, bool) else str(default)
+        words = "`[]`" if default == () else f"`{written}`"
     required = default is _NOTHING and not words
     return Key(schema, examples or (default,), words, help, required, name)
 
@@ -252,10 +253,6 @@ def key(
     if isinstance(default, str) and not isinstance(default, Enum) and hasattr(schema, "own_schema"):
         default = schema.read(Scalar(Mark(""), default), "", Problems())
     return field(default=default, metadata=metadata)
-
-
-def _as_written(value: Any) -> str:
-    return "[]" if value == () else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def keys_of(kind: type) -> dict[str, Key]:

@@ -47,7 +47,7 @@ _SUSPECT = (
 signal. To find words takes a tenth of the time of one regular expression."""
 _NO_DATA = re.compile(rb"\b0 (?:\w+ )?(?:batch|file|image|sample|example|record|shard)")
 _PATH = r"\"?((?:\$\([^)]*\)|[\w./${}%:@+-])+)"
-_SENT_TO = re.compile(rf"(?m)^(?!\s*#).*py.*?(?:>|\btee\s(?:-a\s)?)\s*{_PATH}")
+_SENT_TO = re.compile(rf"(?m)^(?!\s*#).*(?:py|exec\b).*?(?:>|\btee\s(?:-a\s)?)\s*{_PATH}")
 _ASSIGNED = re.compile(rf"(?m)^\s*(?:export )?(\w+)={_PATH}")
 _EXPANDED = re.compile(r"\$\([^)]*\)|\$\{?(\w+)[^}/.]*\}?")
 _COLLECTIVE_LIMIT = re.compile(r"\btimeout_seconds\s*=\s*(\d{1,9}(?:\.\d{1,9})?)\b")
@@ -258,11 +258,7 @@ class FailureAnalyzer:
         from distrun.verdict.log_analysis import LogTail
 
         known = by_log is not None and by_log.cause.code is not Code.EXITED_BY_ITSELF
-        for path in () if known else self._written_files():
-            tail, name = LogTail(b""), os.path.basename(path)
-            with contextlib.suppress(OSError), open_regular_file(path) as file:
-                start = file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES[0]))
-                tail = LogTail(file.read() or b"", is_whole=start == 0)
+        for name, tail in () if known else self._written_files():
             numbers, tasks = re.findall(r"\d+", name), self._job.state.tasks.values()
             own = [each for each in tasks if each.name in name or str(each.index) in numbers]
             tails = {each.name: tail for each in own or tasks}
@@ -275,8 +271,10 @@ class FailureAnalyzer:
                 return replace(found, evidence=tuple(lines))
         return by_log
 
-    def _written_files(self) -> Iterator[str]:
-        """Yield the paths of files to which a shell script has sent output since the job began."""
+    def _written_files(self) -> Iterator[tuple[str, LogTail]]:
+        """Yield the files to which a shell script has sent output since the job began."""
+        from distrun.verdict.log_analysis import LogTail
+
         text, folder = "\n".join(self._shell_texts().values()), self._spec.program.workdir
         values = dict(_ASSIGNED.findall(text))
         for path in _SENT_TO.findall(text):
@@ -284,8 +282,11 @@ class FailureAnalyzer:
             for _ in range(2):  # what a variable is set to may have others
                 pattern = _EXPANDED.sub(lambda found: values.get(found[1] or "", "*"), pattern)
             for found in glob.glob(os.path.join(folder, pattern)) if pattern.strip("*/") else ():
-                if os.path.isfile(found) and os.stat(found).st_mtime >= self._job.state.created_at:
-                    yield found
+                with contextlib.suppress(OSError), open_regular_file(found) as file:
+                    start = file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES[0]))
+                    if os.fstat(file.fileno()).st_mtime >= self._job.state.created_at:
+                        tail = LogTail(file.read() or b"", is_whole=start == 0)
+                        yield os.path.basename(found), tail
 
     def _shell_texts(self) -> dict[str, str]:
         """Return the texts of the shell script that tasks run and of those that it calls, by name.

@@ -271,9 +271,7 @@ class RunningTasks:
         return True
 
     def _on_observation(
-        self,
-        task: RunningTask,
-        report: Progress | protocol.UsageSampled | protocol.TaskListening,
+        self, task: RunningTask, report: Progress | protocol.UsageSampled | protocol.TaskListening
     ) -> None:
         if isinstance(report, Progress):
             task.record(report)

@@ -41,10 +41,6 @@ class Excerpt(Frozen, kw_only=True):
     is_tensorflows: bool = False
     is_printed: bool = False
 
-    def has_type(self, name: str) -> bool:
-        """Whether the exception has this type; a name with dots includes its module."""
-        return any(each == name or each.endswith(f".{name}") for each in self.types)
-
 
 class Rule(Frozen):
     """Several texts with the same meaning; one of them is enough.
@@ -105,7 +101,8 @@ class Rule(Frozen):
     def _match_type(self, excerpt: Excerpt) -> tuple[int, str] | None:
         index, line = excerpt.lines[0]
         for each in self.types:
-            if excerpt.has_type(each):
+            # A name with dots includes its module.
+            if any(f".{of}".endswith(f".{each}") for of in excerpt.types):
                 return index, each
             name = each.rpartition(".")[2]
             if not excerpt.types and re.search(rf"(?<![\w.]){name}(?!\w)", line):

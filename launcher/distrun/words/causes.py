@@ -998,11 +998,7 @@ TEXTS: dict[Code, Words] = {
     Code.SOME_PORT_IN_USE: "{subject}found a port taken{quote}",
     Code.DATA_EXHAUSTED: lambda c: f"{_exited_0(c)}ran out of data{_quote(c)}",
     Code.DATA_MISSING: lambda c: f"{_exited_0(c)}found no data{_quote(c)}",
-    Code.USAGE_SHOWN: lambda c: (
-        f"{_exited_0(c)}it said {c.text}"
-        if "Skipping" in c.text
-        else f"{format_names(c.tasks)} exited 0 after it had only shown its usage: {c.text}"
-    ),
+    Code.USAGE_SHOWN: "{tasks} exited 0 without a step, after it had only printed: {text}",
     Code.VALUES_NOT_FINITE: lambda c: (
         f"{format_names(c.tasks)} exited 0 with {c.text}"
         if c.tasks
@@ -1445,11 +1441,8 @@ ADVICE: dict[Code, Words] = {
     ),
     Code.DATA_EXHAUSTED: """every worker needs as many batches as the others: repeat() the dataset
         and count steps, or check how it is sharded""",
-    Code.USAGE_SHOWN: lambda c: (
-        "its folder has a checkpoint of the last step: raise max_steps, or name another folder"
-        if "Skipping" in c.text
-        else "give the program the command or the arguments that it asks for, not --help"
-    ),
+    Code.USAGE_SHOWN: """give the program the command or the arguments that it asks for, not --help;
+        if its folder has a checkpoint of the last step, raise max_steps, or name another""",
     Code.DATA_MISSING: """check the folder and the pattern of the data where the tasks run: a
         relative path begins at `program.workdir`, and each worker needs a part of the files""",
     Code.VALUES_NOT_FINITE: """lower the learning rate, clip gradients, or inspect the sample that

@@ -25,12 +25,7 @@ from distrun.words.causes import (
     exit_text,
     restart_reason,
 )
-from distrun.words.formats import (
-    format_count,
-    format_duration,
-    format_names,
-    format_time,
-)
+from distrun.words.formats import format_count, format_duration, format_names, format_time
 from distrun.words.progress import progress_words
 from distrun.words.verdicts import LABEL_INDENT, evidence_lines
 

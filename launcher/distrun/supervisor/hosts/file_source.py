@@ -143,7 +143,8 @@ class FileSource(LinkUser):
             return message.last
         files = self.files[message.folder]
         for entry in message.files:
-            if len(entry) != 4 or not is_plain(entry[0]) or not all(map(_is_size, entry[1:])):
+            are_sizes = all(type(each) is int and 0 <= each < _LARGEST for each in entry[1:])
+            if len(entry) != 4 or not is_plain(entry[0]) or not are_sizes:
                 self.leave_out(str(entry[:1])[2:-2], "its name or its size cannot be")
             elif len(files) < MOST_FILES and self._characters < _MOST_CHARACTERS:
                 self._characters += len(entry[0])
@@ -167,7 +168,3 @@ def is_plain(path: object) -> bool:
     except UnicodeEncodeError:
         return False
     return all(0 < len(part) <= _LONGEST_NAME and part not in (b".", b"..") for part in parts)
-
-
-def _is_size(value: object) -> bool:
-    return type(value) is int and 0 <= value < _LARGEST

@@ -75,9 +75,7 @@ class FormerAgent(LinkUser):
         self.error: Cause | None = None
 
     def clear(
-        self,
-        on_end: Callable[[FormerAgent], None],
-        on_delay: Callable[[FormerAgent, Cause], None],
+        self, on_end: Callable[[FormerAgent], None], on_delay: Callable[[FormerAgent, Cause], None]
     ) -> None:
         """Start to log in, also again. `on_delay` is called if the host does not answer."""
         self._on_end, self._on_delay = on_end, on_delay

@@ -41,11 +41,7 @@ class LateLogs:
     """The lost hosts of a job that may still have logs, whose last `limit` bytes are kept."""
 
     def __init__(
-        self,
-        links: Links,
-        logs: Path,
-        limit: int | None,
-        on_event: Callable[[events.Event], None],
+        self, links: Links, logs: Path, limit: int | None, on_event: Callable[[events.Event], None]
     ) -> None:
         self._links, self._logs, self._limit = links, logs, limit
         self._on_event = on_event

@@ -74,12 +74,7 @@ _NO_COMMANDS = (
 
 
 def diagnose(
-    name: str,
-    settings: SshSpec,
-    status: int | None,
-    stderr: str,
-    noise: bytes,
-    seconds: float,
+    name: str, settings: SshSpec, status: int | None, stderr: str, noise: bytes, seconds: float
 ) -> Cause:
     """Return why the first connection to a host failed.
 
