@@ -72,16 +72,13 @@ CASES = {
     "executed notebook": run(
         '{"cells": [], "nbformat": 4}',
         *(65, "is a notebook, not a script", "jupyter nbconvert --to script 'a b.ipynb'"),
-        name="a b.ipynb",
-    ),
+        name="a b.ipynb"),
     "converted notebook": run(
         "get_ipython().system('pip install -q x')\nprint('hi')\n",
-        *(65, "is for IPython, not for Python", "line 1: get_ipython", "sed -i -E"),
-    ),
+        *(65, "is for IPython, not for Python", "line 1: get_ipython", "sed -i -E")),
     "Git LFS": run(
         "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n",
-        *(65, "is a pointer of Git LFS, not the script itself", "git lfs pull --include train.py"),
-    ),
+        *(65, "is a pointer of Git LFS, not the script itself", "git lfs pull --include train.py")),
     "a page": run(
         "<!DOCTYPE html>\n<html></html>\n", 65, "is a page in HTML", "curl -L -o train.py"
     ),
@@ -95,74 +92,65 @@ CASES = {
         },
         [*RUN, "bin/run.sh"],
         0,
-        (r"train\.py:3; its exit code is hidden at own\.sh:2: echo training finished",),
-    ),
+        (r"train\.py:3; its exit code is hidden at own\.sh:2: echo training finished",)),
     "a shard is missing": run(
         "raise RuntimeError('ck/m-1.data-00000-of-00001; No such file or directory')",
-        *(1, "could not read a file of ck/m-1, which is incomplete"),
-    ),
+        *(1, "could not read a file of ck/m-1, which is incomplete")),
     "sigterm, exit 0": run(
         STOPS,
         0,
         r"worker:1 was preempted: it exited 0 at step \d+ after a SIGTERM that distrun did not",
-        "worker:0 reached step 59",
-    ),
+        "worker:0 reached step 59"),
     "a trap that ends its own script": run(
         "#!/bin/bash\ntrap 'kill 0' EXIT\necho trained\n",
         *(143, r"which its own script sends, too, at t\.sh:2", r"kill \$\(jobs -p\)"),
-        name="./t.sh",
-    ),
+        name="./t.sh"),
     "a trap that ends its own script after an error": run(
         "#!/bin/bash\ntrap 'kill 0' EXIT\npython3 -c 'import nn'\n",
         *(143, "exited 143 by itself, after it had printed ModuleNotFoundError"),
-        name="./t.sh",
-    ),
+        name="./t.sh"),
+    "a wait for what its own script ends": run(
+        "#!/bin/bash\nsleep 99 &\nkill $!\nwait $!\n",
+        *(143, r"which its own script sends, too, at t\.sh:3: kill", "`exit 0` after its `wait`"),
+        name="./t.sh"),
     "output that is sent to a file": run(
         "#!/bin/bash\nL=${USER}_$(date +%s).log\npython3 -c 'import nn' &> $L\ntail -n 1 $L\n",
         *(0, r"exited 0 although .*ModuleNotFoundError: .*'nn'.* hidden at t\.sh:4: tail -n 1 "),
-        name="./t.sh",
-    ),
+        name="./t.sh"),
     "a failure whose output is sent to a file": run(
         "#!/bin/bash\npython3 -c 'import nn' &> log",
         *(1, r"cause .*ModuleNotFoundError: .*'nn'.*log:\d: ModuleNotFoundError"),
-        name="./t.sh",
-    ),
+        name="./t.sh"),
     "children of a fork that hang": launch(
         SCRIPT,
         *(75, r'train\.py:5 made by fork, .*use multiprocessing\.get_context\("spawn"\)'),
         more="timeouts: {stall: 4s}\n",
-        train_py=FORKS,
-    ),
+        train_py=FORKS),
     "relative import": Case(
         {"pkg/train.py": "from . import model\n", "pkg/model.py": "", "pkg/__init__.py": ""},
         [*RUN, "pkg/train.py"],
         65,
-        (r"pkg/train\.py:1:1: .*run it as a module: `run -m pkg\.train`", "nothing was started"),
-    ),
+        (r"pkg/train\.py:1:1: .*run it as a module: `run -m pkg\.train`", "nothing was started")),
     "a line of a shell as a list": launch(
         "{command: [source, venv/bin/activate, '&&', python]}",
-        *(69, re.escape(f"{AS_SHELL}python']")),
-    ),
+        *(69, re.escape(f"{AS_SHELL}python']"))),
     "a line as one word": launch(
         "{command: ['python train.py --epochs 2']}",
         *(69, re.escape("write [python, train.py, --epochs, 2]")),
-        train_py=HELLO,
-    ),
+        train_py=HELLO),
     "flags of TensorFlow 1": Case(
         {"train.py": FLAGS, **TENSORFLOW_1},
         [*RUN, "--ps", "1", "train.py", "{address:ps:0}", "{role}:{index}"],
         0,
         ("without a chief: the job succeeds when worker:0 exits 0", "3 tasks"),
-        "chief:0",
-    ),
+        "chief:0"),
     "options after the script": Case(
         {"train.py": HELLO},
         ["run", "train.py", "-n", "2"],
         2,
         (r"options of `distrun run` go before it: distrun run -n 2 train\.py",),
-        "program.args",
-    ),
-}
+        "program.args"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -57,8 +57,10 @@ _MADE_BY_SOME = (
     *(Code.COLLECTIVES_MISMATCHED, Code.COLLECTIVE_TIMED_OUT, Code.EXITED_WHILE_NEEDED),
 )
 """What may come of a call that only some tasks make."""
-_KILLS_ITSELF = re.compile(r"(?!\s*#).*\bkill (?:-\w+ )?(?:0\b|(?:-- )?-\$)")
-"""A line of a shell script that ends its whole group of processes."""
+_KILLS_ITSELF = re.compile(
+    r"(?!\s*#).*\bkill (?:-\w+ )?(?:0\b|(?:-- )?-\$)|(?!\s*(?:#|trap)).*\bkill "
+)
+"""A line of a shell script that ends its whole group of processes, or one for which it waits."""
 _MOST_SCRIPT_BYTES = 64 * 1024
 _MOST_DEPTH = 3
 _MOST_SECONDS = 5.0
@@ -277,16 +279,14 @@ class FailureAnalyzer:
 
         text, folder = "\n".join(self._shell_texts().values()), self._spec.program.workdir
         values = dict(_ASSIGNED.findall(text))
+        fill = partial(_EXPANDED.sub, lambda found: values.get(found[1] or "", "*"))
         for path in _SENT_TO.findall(text):
-            pattern = path
-            for _ in range(2):  # what a variable is set to may have others
-                pattern = _EXPANDED.sub(lambda found: values.get(found[1] or "", "*"), pattern)
+            pattern = fill(fill(path))  # what a variable is set to may have others
             for found in glob.glob(os.path.join(folder, pattern)) if pattern.strip("*/") else ():
                 with contextlib.suppress(OSError), open_regular_file(found) as file:
                     start = file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES[0]))
                     if os.fstat(file.fileno()).st_mtime >= self._job.state.created_at:
-                        tail = LogTail(file.read() or b"", is_whole=start == 0)
-                        yield os.path.basename(found), tail
+                        yield os.path.basename(found), LogTail(file.read() or b"", start == 0)
 
     def _shell_texts(self) -> dict[str, str]:
         """Return the texts of the shell script that tasks run and of those that it calls, by name.

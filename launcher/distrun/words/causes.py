@@ -1483,7 +1483,8 @@ ADVICE: dict[Code, Words] = {
     Code.PREEMPTED: lambda c: (
         _if(
             c.path,
-            "a script's `kill 0` ends the script itself: write `trap 'kill $(jobs -p)' EXIT`; or ",
+            "a script's `kill 0` ends the script itself: write `trap 'kill $(jobs -p)' EXIT`; if "
+            "it waits for what it kills, write `exit 0` after its `wait`; or ",
         )
         + "somebody sent it SIGTERM, perhaps a scheduler that needs the machine; with `restart` in "
         "the spec, the restart is not counted if the task had lived for 60 s or reported a step "
