@@ -216,7 +216,11 @@ def _check_versions(facts: Sequence[_HostFacts], newcomers: Collection[str]) -> 
             continue
         yield Check(host=host, subject=Subject.PYTHON, grade=grade, cause=cause)
     known = [(host, its) for host, its in interpreters if its.python]
-    yield from _compare(Subject.PYTHON, known, newcomers, lambda its: its.python, _minor_version)
+    yield from _compare(
+        *(Subject.PYTHON, known, newcomers, lambda its: its.python),
+        # 3.11 of 3.11.4: within it, bytecode, pickles and wheels are compatible.
+        lambda version: ".".join(version.split(".")[:2]),
+    )
     having = [(host, its) for host, its in known if its.tensorflow]
     yield from _compare(Subject.TENSORFLOW, having, newcomers, lambda its: its.tensorflow, str)
     present = [each for each in _established(known, newcomers) if each[1].tensorflow]
@@ -273,11 +277,6 @@ def _compare(
         grade = Grade.FAILED if key(found) != key(usual) else Grade.WARNING
         bad = None if found in (usual, UNKNOWN_VERSION) else differs
         yield _check(host, subject, good, bad, grade)
-
-
-def _minor_version(version: str) -> str:
-    """3.11 of 3.11.4: within it, bytecode, pickles and wheels are compatible."""
-    return ".".join(version.split(".")[:2])
 
 
 def _check_servers(answers: Answers) -> Iterator[Check]:
