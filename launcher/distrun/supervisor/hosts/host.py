@@ -46,6 +46,8 @@ _TIMED = (
     *(protocol.UsageSampled, protocol.Progress, protocol.ProgressIgnored, protocol.Fault),
 )
 """The messages whose time is changed from the host's clock to this machine's."""
+_LONGEST_HELLO = 1.0
+"""Seconds that its first message may take: a clock that differs by no more is taken for right."""
 _MAX_FIRST_ATTEMPTS = 4
 _FIRST_RETRY_SECONDS = 0.5
 _EXIT_SECONDS = 5.0
@@ -479,7 +481,9 @@ class Host(LinkUser):
     def _on_hello(self, _: Connection, message: protocol.Hello) -> None:
         self.agent_pid = message.pid
         self.token, self.folder = message.token, message.folder
-        self.mirror.behind = time.time() - message.at
+        behind = time.time() - message.at
+        self.mirror.behind = behind if abs(behind) > _LONGEST_HELLO else 0.0
+        message = message._replace(at=time.time() - self.mirror.behind)
         self._on_up()
         self._observer.on_report(self, message)
 
