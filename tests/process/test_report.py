@@ -129,9 +129,7 @@ def test_the_page_goes_where_it_is_asked_to(distrun: Distrun, report: Callable[.
     assert f"<title>{folder.name}: " in report(fault=f"{folder.name} is missing: ")
 
 
-def test_a_running_task_that_is_behind_is_marked(
-    distrun: Distrun, report: Callable[..., str]
-) -> None:
+def test_a_task_that_is_behind_is_marked(distrun: Distrun, report: Callable[..., str]) -> None:
     script = 'echo "step 1 loss 1"; echo "step $((97 - DISTRUN_RANK / 2 * 78)) loss 1"; sleep 600'
     job = distrun.detached(script, workers=3)
     wait_until(lambda: all(each["progress"] for each in distrun.status()["tasks"]))

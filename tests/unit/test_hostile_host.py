@@ -20,6 +20,7 @@ from distrun import lifecycle
 from distrun.agent import protocol
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code
+from distrun.agent.protocol.causes import Subject
 from distrun.agent.protocol.channel import encode, encode_body
 from distrun.job import events
 from distrun.lifecycle import JobPhase
@@ -30,7 +31,7 @@ from distrun.supervisor.hosts.link import LinkState
 from distrun.words.causes import ADVICE, TEXTS, cause_advice, cause_text
 from distrun.words.events import EventFormatter
 from harness.examples import examples
-from harness.hostile import EVIL, GOOD, REPORTS, Tamper, World, kind, run_mutated, without
+from harness.hostile import EVIL, GOOD, REPORTS, Tamper, World, changed, kind, run_mutated, without
 from harness.values import not_none
 
 EXIT = {"type": "TaskExited", "task": "evaluator:0", "attempt": 0, "code": 0, "signal": None}
@@ -324,6 +325,15 @@ def test_a_start_that_is_not_answered_is_a_fault_of_its_host(hostile: Hostile) -
     world = hostile(never, timeouts=WITHOUT_LIMITS)
     world.wait(375.0)
     assert "StartTask of evaluator:0 within 300 s" in cause_text(world.faults[EVIL])
+
+
+@pytest.mark.parametrize("has_preflight", [True, False])
+def test_that_gpus_are_not_known_is_told(has_preflight: bool, hostile: Hostile) -> None:
+    failure = {"code": "gpus_unknown", "status": 18, "text": "no driver"}
+    world = hostile(changed("Hello", gpu_failure=failure), has_preflight=has_preflight)
+    world.run()
+    found = [each for each in world.of(events.PreflightFound) if each.subject is Subject.GPUS]
+    assert [(each.host, each.cause.code) for each in found] == [(EVIL, Code.GPUS_UNKNOWN)]
 
 
 @pytest.mark.parametrize("kills", [1, 2])

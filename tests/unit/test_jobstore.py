@@ -64,9 +64,7 @@ def test_whatever_a_job_is_called_its_folder_is_one_plain_name(name: str) -> Non
     assert len(os.fsencode(folder.job_id)) < 64
 
 
-def test_a_job_is_found_by_id_name_and_prefix(
-    store: JobStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_is_found_by_id_name_prefix(store: JobStore, monkeypatch: pytest.MonkeyPatch) -> None:
     old = add(store, "mnist", order=1)
     new = add(store, "mnist", order=2)
     other = add(store, "other job", order=3)

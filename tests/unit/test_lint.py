@@ -63,9 +63,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("title", "code"), CASES)
-def test_a_mistake_is_told_and_what_is_right_or_undecided_is_not(
-    lint: Any, title: str, code: str
-) -> None:
+def test_a_mistake_is_told_and_what_may_be_right_is_not(lint: Any, title: str, code: str) -> None:
     beside = {"helper": "x = 1", "package/inner": "y = 1", "package/__init__": ""}
     strategy, *expected = title.split(" | ")
     found = lint(code, strategy, lacks="nowhere", beside=beside)

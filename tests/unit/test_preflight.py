@@ -266,9 +266,7 @@ def test_a_host_that_ends_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Mon
     wait_until(lambda: not (tmp_path / "mark").exists())
 
 
-def test_of_many_findings_the_first_are_shown_and_advice_once(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_of_many_findings_few_are_shown_and_advice_once(capsys: pytest.CaptureFixture[str]) -> None:
     view, state = LaunchView(mock.Mock(), io.StringIO()), mock.Mock(job_id="j-1", replacements=())
     for each in judged(*(host(f"h{n}", disk=50_000_000) for n in range(23))):
         if each.grade is Grade.WARNING:

@@ -215,6 +215,7 @@ def test_the_name_on_the_command_line_wins(folder: Path) -> None:
     for name, shown in (("", "''"), ("a\nb", r"'a\nb'")):
         error = str(refusal(folder, SMALL, name=name))
         assert error.startswith(f"--name: {shown} cannot be the name of a job; use 1 to 100")
+    assert str(refusal(folder, SMALL, extra_args=["fine", "a\0b"])).startswith("after --: ")
 
 
 def test_standard_input(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

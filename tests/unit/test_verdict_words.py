@@ -85,9 +85,7 @@ def cases(name: str) -> Iterator[Any]:
     ("log", "code", "signal", "kind", "said"),
     [*cases("endings"), *cases("causes"), *cases("wrapped")],
 )
-def test_the_cause_in_a_log(
-    log: str, code: int | None, signal: int | None, kind: Kind, said: str
-) -> None:
+def test_log_causes(log: str, code: int | None, signal: int | None, kind: Kind, said: str) -> None:
     verdict, (text, _, advice) = alone(log, code, signal), said.partition(" => ")
     assert (verdict.kind, text in cause_text(verdict.cause)) == (kind, True), verdict
     assert advice in (cause_advice(verdict.cause) or "")

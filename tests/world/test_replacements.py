@@ -81,9 +81,7 @@ def test_without_a_spare_the_job_waits_for_a_host_and_then_fails(world: Launch) 
     assert job.running == {}
 
 
-def test_pods_that_wait_in_a_queue_are_waited_for(
-    world: Launch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pods_in_a_queue_are_waited_for(world: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a limit, and not as for a host; from their admission on, `timeouts.start` holds."""
     opened, said = _Reach.open, Cause(Code.POD_QUEUED)
     job = world(2, ssh={"connect_timeout": "5s"}, is_launched=False)
@@ -374,7 +372,8 @@ def test_an_exception_is_found_whose_message_is_long(world: Launch) -> None:
     job.print("worker:0", f"{raised}{'x' * 100_000}\n")
     job.exit("worker:0", 1)
     assert job.end() == 1
-    assert job.status()["verdict"]["kind"] == "exception"
+    verdict = job.status()["verdict"]
+    assert (verdict["kind"], verdict["cause_code"]["text"][-1]) == ("exception", "…")
 
 
 @pytest.mark.parametrize("fault", [World.fill_disk, World.make_read_only])

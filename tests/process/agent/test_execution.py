@@ -58,9 +58,7 @@ def test_why_a_program_cannot_be_executed_is_said(any_host: Host, tmp_path: Path
     assert not any_host.all(protocol.TaskStarted)
 
 
-def test_a_tasks_environment(
-    make_host: MakeHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_environment(make_host: MakeHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(os.environb, b"RAW", b"caf\xe9")
     monkeypatch.setenv("TF_CONFIG", "from the shell")
     monkeypatch.setenv("DISTRUN_HOME", "/nowhere")

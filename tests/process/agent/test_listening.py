@@ -260,9 +260,7 @@ server.accept()[0].close()
 """
 
 
-def test_no_file_stays_in_shared_folders_if_a_stop_comes_meanwhile(
-    any_host: Host, tmp_path: Path
-) -> None:
+def test_no_file_stays_in_shared_folders_if_it_is_stopped(any_host: Host, tmp_path: Path) -> None:
     folders = [tmp_path / f"shared {number}" for number in range(500)]  # which takes a while
     for folder in folders:
         folder.mkdir()
