@@ -92,18 +92,18 @@ _METRIC = re.compile(
     r"(?<![\w@])(?:(?:mean|avg|average|running|total)[ _])?"
     r"(?P<name>(?:(?:train|training|val|valid|validation|test|eval|[dg])[ _])?[\w-]{0,24}?"
     r"(?:loss|acc|accuracy|auc|mae|mse|rmse|ppl|perplexity|f1(?!\d)|lr|learning_rate"
-    r"|cost|elbo|reward|score|_error|_return)"
+    r"|cost|elbo|reward|score|_error|_?return)"
     r"(?:@\d|_(?!scale)[a-z]{1,12}\b| (?!scale)[a-z]{1,12}(?=\s?[:=]))?)"
     r"(?: on (?:[a-z]{1,12} ){1,3}(?=is\b))?"
-    rf"['\"]?\s{{0,4}}(?:[:=|]|is\b)?\s{{0,6}}(?:{_WRAPPED}|['\"])"
+    rf"(?:['\"],?)?\s{{0,4}}(?:[:=|]|is\b)?\s{{0,6}}(?:{_WRAPPED}|['\"])"
     rf"(?P<value>{_NUMBER}|nan|inf)(?![\w/:])",
     _FLAGS,
 )
 _RATE = r"(?:it|step|batch|example|sample|image|img)\w{0,3}/s\w{0,5}(?: per \w{1,8})?"
 _BARE = re.compile(
     r"(?P<logger>.{0,80}(?:[\]:|-]\s{1,4}|INFO:\w{1,20}:))?"
-    r"(?P<verb>time (?:taken )?for |(?:start|begin|end)(?:n?ing)? (?:of )?)?"
-    r"[\[(|\s]{0,3}(?:global[_ ]|training )?"
+    r"[\W_]{0,40}(?:time (?:taken )?for |(?:start|begin|end|finish|train)\w{0,4} (?:of )?)?"
+    r"(?:global[_ ])?"
     r"(?:epoch|step|iter|iteration|batch)[\s:=#\[(]{0,8}\d{1,15}"
     r"(?P<total>\s?(?:/|\bof\b)\s?\d{1,15})?[\])]{0,2}:?"
     r"(?P<rest>[\s,|\[(]{0,4}(?:step|iter|batch)[\s:=#]{0,4}\d{1,15}(?:/\d{1,15})?[\])]?"
@@ -112,10 +112,10 @@ _BARE = re.compile(
     r"[\d.:]{1,12}\s?\w{0,7}\)?"
     rf"|(?:[\s,:|]{{1,4}}(?:{_RATE}[:=\s]{{1,9}}[\d.]{{1,12}}|[\d.]{{1,12}}\s?{_RATE}"
     r"|eta[:=\s]{1,3}[\d:.]{1,12}s?|output\s?:)){1,3})?"
-    r"\s{0,3}\Z",
+    r"(?: (?:complete|finish|done)(?:d|ed)?)?[\W_]{0,40}\Z",
     _FLAGS,
 )
-"""Only an epoch or a step, and how long it took, or how fast it goes."""
+"""Only an epoch or a step, and how long it took, or how fast it goes: `=== Epoch 3 ===`."""
 _CELLS = re.compile(r"\s{0,8}[|│,;]\s{0,8}|\t\s{0,8}|\s{2,}")
 """What is between two cells of a table, if they may have spaces."""
 _RULED = re.compile(r"[|│,;\t]|[a-z] [a-z]", _FLAGS)
@@ -177,10 +177,11 @@ def read_values(line: str) -> dict[str, str] | None:
     bare = _BARE.match(line) if metrics.keys() <= RATES else None
     if bare is not None and _OTHER_WORK.search(bare["logger"] or ""):
         return None
-    is_told = bare is None or any(map(bare.group, ("logger", "verb", "total", "rest")))
+    is_told = bare is None or "EPOCH" in values or any(map(bare.group, ("logger", "total", "rest")))
     has_both = {"EPOCH", "STEP"} <= values.keys() and not _OTHER_WORK.search(line)
     is_told &= bool(bare or numbered or metrics.keys() - RATES or (has_both and not metrics))
-    return {**metrics, **values} if values and is_told else None
+    counts = {key: str(int(value)) for key, value in values.items()}  # `Epoch: 0003`
+    return {**metrics, **counts} if counts and is_told else None
 
 
 class _Table:
