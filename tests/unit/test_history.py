@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -59,9 +60,12 @@ def test_progress_is_as_old_as_its_last_change(folder: JobFolder) -> None:
     log, state = HistoryLog(folder), running(MWM, "worker:0").state
     for at, attempt, step in (1, 0, 8), (2, 0, 9), (3, 0, 9), (4, 1, 7), (5, 0, 0):
         progress = {"STEP": float(step)} if step else {}
-        log.append("worker:0", replace(FIRST, at=float(at), attempt=attempt, progress=progress))
-    job = Job(folder, state)
+        sample = replace(FIRST, at=float(at), attempt=attempt, progress=progress)
+        log.append("worker:0", replace(sample, ends_at=time.time() + 60))
+    queued: Any = SimpleNamespace(is_active=True, state=state)
+    job = Job(folder, queued=queued)  # its supervisor is elsewhere
     assert (job.progress, job.progress_at) == ({"STEP": "9"}, 2.0)
+    assert job.time_left == pytest.approx(60.0, abs=10.0)
     folder.logs.mkdir()
     folder.log_of("worker:0").write_text("step 9 loss 1\nstep 10 loss 1\nstep 11 loss 1\n")
     assert Job(folder, state).progress["STEP"] == "11", "it is further than it was sampled"

@@ -254,6 +254,13 @@ def test_a_worker_that_takes_fewer_steps_is_told(watch: Watch) -> None:
     finding = not_none(event.finding)
     assert (finding.symptom, finding.task) == (Symptom.BEHIND, "worker:1")
     assert (finding.amount, finding.usual) == pytest.approx((1.0, 2.0), abs=0.1)
-    latest = {name: task.latest for name, task in world._supervisor._running._tasks.items()}
-    ends = [not_none(latest[name]).ends_at for name in ("worker:0", "worker:1")]
+    tasks = [world._supervisor._running._tasks[name] for name in ("worker:0", "worker:1")]
+    ends = [not_none(task.latest).ends_at for task in tasks]
     assert ends == pytest.approx([NOW + 50_000, NOW + 100_000], abs=2000.0)
+    used = (7.0, 1, 1, 1, 1, 1, None, None, None)
+    report = protocol.UsageSampled("worker:0", 0, NOW, *used, {})
+    assert tasks[0].sample(report).ends_at == ends[0]
+    world.silent = {"worker:0"}
+    world.wait(300.0)
+    world._supervisor._running.receive(world.state.tasks["worker:0"].host, report)
+    assert not_none(tasks[0].latest).ends_at is None, "it does not move any more"
