@@ -163,12 +163,14 @@ def test_an_evaluation_after_each_epoch_takes_its_time_too() -> None:
 
 
 BAR = "epochs:  {B}0%|##  | {B}/10 [00:10<00:20,  1.00s/it]"
+DRAWN = "Epoch {E}/10:   0%|  | 0/20 [00:01<00:19,  1.00it/s]"
 BOTH = ("Epoch {E}/10\n1/20 - 3s 2ms/step - loss: 0.5", "20/20 - 3s 2ms/step - loss: 0.5")
 
 
 @pytest.mark.parametrize(
     ("begin", "end"),
     [("", "epoch {E}/10, loss 0.5"), ("", "epoch {B}/10, loss 0.5"), ("Starting epoch {E}/10", ""),
+     (DRAWN, DRAWN.replace("  0%|  | 0/20", "100%|##| 20/20") + "\nepoch {E}/10 val_loss 0.5"),
      ("Epoch {E}/10", "20/20 - 3s - loss: 0.5"), (BAR, ""), BOTH],
 )  # fmt: skip
 def test_an_epochs_line_comes_at_its_begin_or_end(begin: str, end: str) -> None:
@@ -200,6 +202,8 @@ def test_no_totals_no_estimate() -> None:
     assert set(estimates(iter([nonsense] * 5), 1.0)) == {None}
     bar = [{"STEP": str(step), "STEPS": "9"} for step in range(9)]
     assert set(estimates(iter(bar + bar), 2.0)[9:]) == {None}, "how many bars follow is unknown"
+    other = [{"STEP": str(step), "STEPS": "50"} for step in range(9)]
+    assert estimates(iter(bar + other), 2.0)[-1] == pytest.approx(84.0), "another phase"
     turns = [{**each, "STEPS": "99"} for each in bar[:5]] + bar + [{"STEP": "5", "STEPS": "99"}]
     assert estimates(iter([*turns, {"STEP": "6", "STEPS": "99"}]), 2.0)[-1], "a test has its own"
 

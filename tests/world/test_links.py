@@ -121,6 +121,10 @@ def test_hosts_on_which_nothing_is_needed_any_more_may_be_lost(world: Launch) ->
 
 def test_a_job_that_has_succeeded_tells_no_time_that_is_left(world: Launch) -> None:
     job = world(1, cluster={"worker": 1, "evaluator": 1})
+    for epoch in (1, 2, 3):
+        job.print("worker:0", f"epoch {epoch}/4, loss 0.5\n")
+        job.advance(4 if epoch < 3 else 1)
+    assert job.status()["seconds_left"] == pytest.approx(3.0, abs=1.0), "three are complete"
     for epoch in (1, 2):
         job.print("evaluator:0", f"Epoch {epoch}/30\n100/100 - 4s - loss: 0.5\n")
         job.advance(4)

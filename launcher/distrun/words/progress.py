@@ -113,13 +113,9 @@ class TimeLeft:
             return
         totals = epochs, None if has_epoch else number(values["STEPS"])
         reached = steps or 0.0 if epochs == 1 else done
-        before = self._furthest.get(totals, 0.0)
-        if reached < before:
-            if reached > before / 2:
-                return  # a line of another process of the task
-            reached = math.inf
         if totals in self._furthest or len(self._furthest) < _MOST_BARS:
-            self._furthest[totals] = reached
+            begins_again = reached < self._furthest.get(totals, 0.0)
+            self._furthest[totals] = math.inf if begins_again else reached
         place = _Place(at, done, epochs, steps)
         if totals != self._totals:
             self._totals, self._changes = totals, 0
