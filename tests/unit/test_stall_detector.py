@@ -169,6 +169,8 @@ SIXTY_STEPS = [0.5] * 60
         (SIXTY_STEPS, ALL, 300.0, ()),  # an evaluation that prints nothing?
         (SIXTY_STEPS, {"worker:1": 0.05}, 300.0, ("worker:1",)),  # it writes a checkpoint?
         ([20.0] * 30, ONE, 200.0, ("worker:1",)),  # ten times the usual interval
+        ([1.0] * 10 + [20.0] * 30, ONE, 200.0, ("worker:1",)),
+        ([20.0, 0.1, 0.1] * 25, ONE, 200.0, ("worker:1",)),  # three tasks print together
         ([0.5] * 50 + [100.0] + [0.5] * 50, ONE, 300.0, ("worker:1",)),  # it evaluated before
     ],
 )
