@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 LOGGED = re.compile(r"[IWEF]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] ")
 """The beginning of a line of TensorFlow's own log. Such lines may interrupt a traceback."""
 ASIDE = re.compile(
-    r"Exception ignored |Error in atexit\._run_exitfuncs:|Error in sys\.excepthook:"
-    r"|Exception in (?:thread |initializer:$)|Process \S+:$"
-    r"|.{0,80}\bException in worker process$"  # gunicorn's
+    r"Exception (?:ignored |in thread )|Error in atexit\._run_exitfuncs:|Error in sys\.excepthook:"
+    r"|Process \S+:$|.{0,80}Exception in (?:thread .+:|initializer:|worker process)$"
 )
 """The line above a traceback that is not the main thread's."""
 _SPAWNED = re.compile(r'\s+File ".*/multiprocessing/(?:spawn|forkserver)\.py", line \d+, in ')
