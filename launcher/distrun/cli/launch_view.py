@@ -79,11 +79,10 @@ class LaunchView:
         stopping = self._stopping() if state.outcome else ""
         if not state.tasks:
             return f"{stopping or self._phase}  {format_duration(seconds)}" if seconds >= 1 else ""
-        up = sum(task.phase is TaskPhase.RUNNING for task in state.tasks.values())
-        before = [stopping or _restarting(state), f"{up}/{len(state.tasks)} tasks up"]
-        known = [(task.phase, progress[n]) for n, task in state.tasks.items() if n in progress]
-        running = [each for phase, each in known if phase is TaskPhase.RUNNING]
-        reported = next((each.values for each in running or [last for _, last in known]), {})
+        up = [name for name, task in state.tasks.items() if task.phase is TaskPhase.RUNNING]
+        before = [stopping or _restarting(state), f"{len(up)}/{len(state.tasks)} tasks up"]
+        running = [progress[name] for name in up if name in progress]
+        reported = next((each.values for each in running or progress.values()), {})
         left = None if stopping else seconds_left((each.ends_at for each in running), time.time())
         words = progress_words(reported, rate_of=" examples", left=left, is_running=not stopping)
         while True:

@@ -381,11 +381,9 @@ class Job:
         has_no_end = self.is_running or self.is_lost or task.exited_at is None
         has_no_end &= not self._answer[0]
         samples = history.last(self.folder, task.name, _SAMPLES) if has_no_end else []
-        found: Sample | None = None
-        for sample in samples:
-            is_of_attempt = sample.attempt == task.attempt and sample.progress
-            if is_of_attempt and (found is None or sample.progress != found.progress):
-                found = sample  # later ones that are equal are no sign of life
+        its = [each for each in samples if each.attempt == task.attempt and each.progress]
+        # Later ones that are equal are no sign of life.
+        found = next((each for each in its if each.progress == its[-1].progress), None)
         printed = self._printed(task) if has_no_end else {}
         sampled, ends_at = ({}, None) if found is None else (found.progress, found.ends_at)
         is_of_form = sampled.keys() <= printed.keys()  # else the task tells more than it prints
