@@ -90,13 +90,10 @@ TQDM = " 20%|██        | 1/5 [00:01<00:04, 1.00it/s]"
 
 @pytest.mark.parametrize(
     ("after", "is_moving"),
-    [
-        (" " * 44 + "\r", False),  # leave=False
-        ("evaluated shard 10%\n", False),
-        (" " * 44 + "\ra line\n\r" + TQDM, True),  # tqdm.write
-        ("\b" * 44 + "\r", True),  # Keras moves the cursor before each state
-    ],
-)
+    [(" " * 44 + "\r", False), ("evaluated shard 10%\n", False),  # leave=False, and a line
+     (" " * 44 + "\ra line\n\r" + TQDM, True),  # tqdm.write
+     ("\b" * 44 + "\r", True)],  # Keras moves the cursor before each state
+)  # fmt: skip
 def test_a_bar_that_is_overwritten_has_ended(after: str, is_moving: bool) -> None:
     whole, in_pieces = PrintedProgress(), PrintedProgress()
     assert whole.read(f"\r{TQDM}\r{after}")

@@ -89,11 +89,7 @@ def test_other_lines_are_none(form: str) -> None:
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize(
-    "part",
-    ["epoch 1 loss ", "a: step 1/", "[epoch 1", "1-1batch", ": ", "[1/1 ", "train_loss ", "\t",
-     "1%|", " - a: 1", ", a=1", "━", "\x1b[", "  1%|█| 1/100 [", "\r1%|"],
-)  # fmt: skip
+@pytest.mark.parametrize("part", read_table(TABLE, "repeated"))
 def test_the_time_is_linear(part: str) -> None:
     """200 kB of one line, or of short ones. Quadratic time would be hours."""
     line = part * (200_000 // len(part))
