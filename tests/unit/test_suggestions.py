@@ -21,6 +21,8 @@ from distrun.spec.model import SPEC
 from distrun.spec.problems import Problem, SpecProblemsError
 from distrun.spec.reference import reference
 from distrun.spec.value_warnings import check_values
+from distrun.tables import read_rows
+from distrun.words import causes as words
 from harness.specs import load_text
 
 from .test_spec_messages import CASES
@@ -246,6 +248,8 @@ def said() -> dict[str, str]:
             if isinstance(texts[0], str):
                 text = " ".join("".join(map(str, texts)).split()).replace("{{", "{")
                 found[text.replace("}}", "}")] = f"{file.name}:{node.lineno}"
+    for row in read_rows(words.__spec__, "causes.txt"):
+        found[re.sub(r"([{}])\1", r"\1", row.split(" ", 1)[1])] = f"causes.txt: {row}"
     return found
 
 

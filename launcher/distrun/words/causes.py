@@ -1,7 +1,7 @@
 """Causes as sentences: what failed, and what to do about it.
 
-No other module makes a sentence of a code. A text in the tables is formatted with the fields of
-the cause and those of `_NAMED`; a function makes those that depend on more.
+No other module makes a sentence of a code. Most are in causes.txt, formatted with the fields of the
+cause and those of `_NAMED`; here are those that several codes have, or that depend on more.
 """
 
 from __future__ import annotations
@@ -566,69 +566,23 @@ _SHARE_PORT = """distrun holds port {port} for the task, with SO_REUSEPORT: a se
 _WAS_STOPPED = """it was stopped by SIGSTOP or a debugger, its machine was asleep or overloaded, or
     the network to it is gone"""
 
+_ROWS = [row.split(" ", 1) for row in read_rows(__spec__, "causes.txt")]
 TEXTS: dict[Code, Words] = {
-    Code.PROCESS_NOT_MADE: "a process for it could not be created: {error}",
-    Code.LOG_NOT_OPENED: "its log {path!r} cannot be opened: {error}",
-    Code.WORKDIR_NOT_ENTERED: "its working folder {path!r} cannot be entered: {error}",
+    **{Code(code[:-1]): text for code, text in _ROWS if code[-1] == ":"},
     Code.PROGRAM_NOT_FOUND: lambda c: f"there is no program {c.name!r}{_searched_folder(c)}",
-    Code.INTERPRETER_NOT_FOUND: "{name!r} names an interpreter that is not there: {path}",
-    Code.PROGRAM_NOT_EXECUTABLE: "{name!r} may not be executed: is it a file, and executable?",
-    Code.PROGRAM_FORMAT_UNKNOWN: """{name!r} is not a program: its first line should be like
-        #!/bin/sh""",
-    Code.ARGUMENTS_TOO_LONG: """its arguments and environment are too large for Linux (128 KiB for
-        one string)""",
-    Code.PROGRAM_NOT_EXECUTED: "{name!r} cannot be executed: {error}",
-    Code.AGENT_DEFECT: "the agent failed before executing it: {text}",
-    Code.LOG_NOT_WRITTEN: "its log {path!r} cannot be written: {error}",
-    Code.AGENT_TERMINATED: "its agent received SIGTERM",
-    Code.GUARD_DIED: "the guard of its agent, the process that started the agent, was killed",
-    Code.AGENT_DIR_NOT_CREATED: "there is no place for logs on it: {within}",
-    Code.PATH_NOT_WRITABLE: "{path}: {error}",
-    Code.PATH_CHANGEABLE: "other users can exchange {path!r}",
-    Code.LOG_DIR_NOT_CREATED: "the folder {path!r} for logs cannot be created: {error}",
-    Code.LOG_DISK_FULL: "the disk of its tasks' logs, {path!r}, is full",
-    Code.LOG_DISK_READ_ONLY: "the disk of its tasks' logs, {path!r}, is read-only",
-    Code.LOGS_NOT_LIMITED: "{host_first}logs.max_size cannot limit the logs in {path!r}: {error}",
     Code.AGENT_FAILED: lambda c: (
         f"distrun's agent{_if(c.host, f' on {c.host}')} failed, which is a defect in distrun: "
         f"{c.text}" + _if(c.path, f"; its traceback is in {c.path}")
     ),
-    Code.LEASE_EXPIRED: """its agent received nothing from the launching side for {seconds:g} s
-        (timeouts.link)""",
-    Code.LINK_CLOSED: "the launching side closed its link",
-    Code.SUPERVISOR_DIED: "its supervisor died",
-    Code.PROGRESS_EXCESSIVE: "it reports more progress than distrun reads: the rest is ignored",
     Code.PROGRESS_FROM_STRANGER: lambda c: (
         f"progress that {f'process {c.pid} of user {c.count}' if c.pid else 'an unseen process'} "
         "sent is ignored: it is not a process of the task"
     ),
-    Code.REQUEST_VERSION_DIFFERS: """the job's supervisor is of another version of distrun (protocol
-        {total}; this command: {count})""",
-    Code.PROTOCOL_DIFFERS: "the supervisor speaks protocol {count}, this agent {total}",
-    Code.FRAME_TOO_LONG: "a frame of {count} bytes: noise on the link",
-    Code.MESSAGE_TOO_LONG: "a message of {count} bytes is over the limit",
-    Code.MESSAGE_INVALID: "not a message of this protocol: {text!r}",
-    Code.MESSAGE_UNEXPECTED: "received a {name} where a {text} was expected",
-    Code.REPORT_INVALID: "its agent sent a {name} with a value that it cannot have: {text}",
     Code.REPORT_UNASKED: lambda c: (
         f"its agent sent a {c.name}{_if(c.task, f' of {c.task}')} that it was not asked for"
     ),
-    Code.REPORT_OF_FOREIGN_TASK: """its agent sent a {name} of {task}, which is not a task of this
-        host""",
-    Code.FRAMES_DAMAGED: "{count} messages of its agent in a row were damaged",
-    Code.ORDERS_NOT_READ: "its agent does not read what it is sent",
-    Code.STOP_NOT_EXECUTED: """its agent did not end its tasks within {seconds:g} s of the order;
-        processes may be left there""",
-    Code.PROCESSES_NOT_ENDED: """processes that it started do not die, not even by SIGKILL:
-        {text}{because}""",
     Code.ORDER_NOT_ANSWERED: _order_not_answered,
-    Code.PORT_OF_STRANGER: "another user, number {count}, listens on port {port} of {task}",
     Code.PORT_TAKEN: lambda c: f"{_port(c)} is taken{_if(_owner(c), f': {_owner(c)} has it')}",
-    Code.PORT_HELD_BY_JOB: "{port_on_host} is taken: another distrun job holds it",
-    Code.PORT_NAME_TAKEN: """{port_on_host} cannot be held: another user, number {count}, has taken
-        the socket name @{name}, with which distrun marks ports of your jobs""",
-    Code.PORT_PRIVILEGED: "{port_on_host} needs more rights, as all ports below 1024 do",
-    Code.PORT_NOT_HELD: "{port_on_host} cannot be held: {error}",
     Code.FREE_PORTS_NOT_HELD: lambda c: (
         _if(c.host, f"on {c.host} ")
         + f"{'no port can' if c.total == 1 else f'{c.total} ports cannot'} be held: {_error(c)}"
@@ -638,25 +592,6 @@ TEXTS: dict[Code, Words] = {
         + ("from {0} to {2}".format(*c.text.partition("-")) if c.text else "on this host")
         + f" are free{_because(c)}"
     ),
-    Code.FILE_NOT_WRITTEN: "{path}: {error}",
-    Code.FILE_NOT_READ: "{path!r} cannot be sent: {error}",
-    Code.FILE_CHANGED: """{path!r} changed while it was being sent; launch again, or leave it out
-        with a .gitignore""",
-    Code.FILE_TRUNCATED: "{path!r} became shorter while it was being sent",
-    Code.DISK_UNRELIABLE: "a disk there does not keep what is written to it",
-    Code.DIGEST_INVALID: "{text!r} is not a SHA-256",
-    Code.PATH_OUTSIDE_TREE: "{path!r} is not a path inside the program's files",
-    Code.LINK_OUTSIDE_TREE: "the link {path!r} leads out of the program's files, to {name!r}",
-    Code.PROBE_NOT_STARTED: "no process could be created: {error}",
-    Code.PROBE_TIMED_OUT: "it took too long",
-    Code.PROBE_DIED: "its process died",
-    Code.PORT_NOT_LISTENING: "port {port} cannot be listened on: {error}",
-    Code.CONNECTION_REFUSED: "refused: a firewall rejects it, or it is not that host's address",
-    Code.CONNECTION_TIMED_OUT: """no answer within {seconds:g} s: a firewall drops it, or nothing
-        has that address""",
-    Code.NO_ROUTE: """there is no way to it ({error}): a firewall rejects it, or the networks are
-        not joined""",
-    Code.CONNECTION_FAILED: "{error}",
     Code.NAME_NOT_RESOLVED: lambda c: (
         f"the name cannot be looked up there ({c.text or f'no answer within {c.seconds:g} s'})"
     ),
@@ -664,8 +599,6 @@ TEXTS: dict[Code, Words] = {
         "the connection is accepted, but nothing of this job answers"
         + _if(c.errno, f" ({_error(c)})")
     ),
-    Code.GREETING_DIFFERENT: "another program answers there",
-    Code.SCRIPT_NOT_READ: "{path} cannot be read: {error}",
     Code.INTERPRETER_FAILED: lambda c: (
         _error(c) or f"it exited with {c.status}{_if(c.text, f'; {c.text}')}"
     ),
@@ -675,12 +608,8 @@ TEXTS: dict[Code, Words] = {
     ),
     Code.PORTS_HELD: lambda c: f"{format_count(c.count, 'port')} held; no other to reach",
     Code.PORTS_REACHED: lambda c: f"reaches {format_count(c.count, 'port')} of the tasks",
-    Code.PORTS_UNREACHABLE: "{hosts} cannot reach {host} at {addresses}: {inner}",
-    Code.PORTS_NOT_DIALLED: "it could not try to reach the others: {inner}",
     Code.BANDWIDTH_MEASURED: _bandwidth,
     Code.BANDWIDTH_LOW: lambda c: f"{_bandwidth(c)}; the median of all hosts is {c.text}",
-    Code.BANDWIDTH_UNKNOWN: "not measured: no other host has both sent to it and received from it",
-    Code.CLOCK_AGREES: "within a second of this machine's",
     Code.CLOCK_DIFFERS: lambda c: (
         f"its clock is {abs(c.seconds):.1f} s {'ahead of' if c.seconds > 0 else 'behind'} this "
         "machine's"
@@ -689,103 +618,49 @@ TEXTS: dict[Code, Words] = {
         ("nvidia-smi did not answer" if c.status is None else f"nvidia-smi exited with {c.status}")
         + f"{_if(c.text, f': {c.text}')}; its GPUs are not known, and tasks get none"
     ),
-    Code.INSPECTION_FAILED: "programs and disks could not be inspected: {inner}",
     Code.DISK_HAS_ROOM: lambda c: (
         f"over {format_bytes(c.count)} free {_DISK_USES.get(c.name, c.name)}"
     ),
     Code.DISK_NEARLY_FULL: lambda c: (
         f"{format_bytes(c.count)} free {_DISK_USES.get(c.name, c.name)}, {c.path}"
     ),
-    Code.WORKDIR_ENTERED: "{path}",
-    Code.WORKDIR_UNUSABLE: "{inner}",
-    Code.PROGRAM_FOUND: "{name}",
-    Code.PROGRAM_UNUSABLE: "{inner}",
-    Code.INTERPRETER_UNUSABLE: "{inner}",
-    Code.SCRIPT_SAME: "{path}",
-    Code.SCRIPT_UNUSABLE: "{inner}",
-    Code.SCRIPT_DIFFERS: "{path} is not the same as on {hosts}",
     Code.VERSION_FOUND: lambda c: (
         "installed, its version unknown" if c.version == "unknown" else c.version
     ),
-    Code.PYTHON_NOT_RUNNING: "{name} does not run: {inner}",
-    Code.PYTHON_SLOW: "{name} did not report its version in time",
-    Code.PYTHON_DIFFERS: "{name} has Python {version}; that of {hosts} has {expected}",
-    Code.TENSORFLOW_DIFFERS: "{name} has TensorFlow {version}; that of {hosts} has {expected}",
     Code.TENSORFLOW_MISSING: lambda c: (
         f"{c.name} there has no TensorFlow; that of {format_names(c.hosts)} has"
         if c.hosts
         else f"{c.name} has none, as on every host"
     ),
-    Code.TF_KERAS_FOUND: "{name} has tf_keras",
-    Code.TF_KERAS_MISSING: "program.keras is 2, but {name} has no tf_keras",
-    Code.MODULES_FOUND: "{name} has the modules that the program imports",
-    Code.MODULES_MISSING: "{name} has no {text}: the program imports {them}",
-    Code.FOLDER_SHARED: "{path}",
-    Code.FOLDER_NOT_SHARED: "{path} on {host} is not the folder that {name} has",
-    Code.FOLDER_NOT_USABLE: "a file in {path} cannot be written and read: {error}{within}",
     Code.SERVERS_OPEN_TO_USERS: lambda c: (
         f"other users of the host can connect to TensorFlow's servers: {c.text}"
         + _if(c.count > 3, f" and {c.count - 3} more")
     ),
-    Code.SERVERS_OPEN_TO_NETWORK: """machines outside the cluster can reach TensorFlow's servers,
-        unless a firewall stops them: they also listen on {addresses}""",
     Code.PREFLIGHT_FAILED: lambda c: (
         f"the preflight failed: {_at_host(c)}{_more_checks(c.count - 1)}"
     ),
-    Code.TOO_FEW_SLOTS: "{count} tasks do not fit on the hosts' {total} slots",
-    Code.TOO_FEW_GPUS: "the tasks on {host} ask for {count} GPUs, and it has {total}{because}",
-    Code.ADDRESS_SHARED: "{tasks_on_hosts} would both be at {addresses}",
     Code.LOOPBACK_IN_CLUSTER: _NOT_THAT_HOST,
     Code.LOOPBACK_OF_HOST: _NOT_THAT_HOST,
-    Code.TF_CONFIG_TOO_LONG: """{name} would take {count:,} bytes; Linux passes no variable over 128
-        KiB""",
-    Code.SSH_NOT_STARTED: "ssh cannot be started: {error}",
-    Code.SSH_OPTION_REFUSED: "ssh refuses an option that it is given{ssh}",
-    Code.SSH_CONFIGURATION_REFUSED: "ssh refuses its configuration{ssh}",
-    Code.HOST_KEY_CHANGED: "its host key is not the one in known_hosts{ssh}",
-    Code.HOST_KEY_UNKNOWN: "its host key is not known{ssh}",
-    Code.LOGIN_REFUSED: "the login is refused{ssh}",
-    Code.SSH_NAME_NOT_RESOLVED: "its name cannot be resolved{ssh}",
-    Code.SSH_PORT_CLOSED: "nothing listens at its ssh port{ssh}",
-    Code.SSH_NO_ROUTE: "there is no way to it{ssh}",
-    Code.NO_COMMON_ALGORITHM: "it and the ssh of this machine have no algorithm in common{ssh}",
-    Code.BANNER_MISSING: """its sshd, or the jump host or proxy on the way to it, does not
-        answer{ssh}{shared}""",
-    Code.SSH_TIMED_OUT: "it does not answer{ssh}",
-    Code.CLOSED_BY_SSHD: "its sshd closes the connection{ssh}",
-    Code.CLOSED_BY_PROXY: "the proxy on the way to it, or its sshd, closes the connection{ssh}",
     Code.JUMP_HOST_FAILED: lambda c: (
         f"its jump host{_if(c.name, f' {c.name}')}: {_within(c)}{_ssh(c)}"
     ),
-    Code.SSH_FAILED: "ssh failed{ssh}",
     Code.LOGIN_TIMED_OUT: lambda c: (
         f"its login did not finish within {c.seconds:g} s{_if(c.text, f'; it printed: {c.text}')}"
         + _shared_connection(c)
     ),
-    Code.PYTHON_MISSING: "there is no python3 on it{ssh}",
     Code.PYTHON_TOO_OLD: lambda c: (
         f"{f'python3 is {c.name},' if c.name else 'its python3 is'} too old for distrun's agent"
     ),
-    Code.PYTHON_NOT_EXECUTABLE: "its python3 cannot be executed{ssh}",
-    Code.ACCOUNT_RUNS_NO_COMMANDS: "its account runs no commands{ssh}",
-    Code.INPUT_TAKEN_BY_LOGIN: "its Python does not receive what distrun sends{ssh}",
-    Code.REMOTE_DISK_FULL: "a disk there is full{ssh}",
     Code.AGENT_NOT_STARTED: lambda c: (
         f"its agent cannot be started: {_error(c)}"
         if c.errno
         else f"the login {_exit(c)} before the agent could start"
         f"{_if(c.text, f'; it printed last: {c.text}')}"
     ),
-    Code.AGENT_NOT_CONFIGURED: "{within}",
-    Code.HOST_UNUSABLE: "{host} cannot be used: {within}",
     Code.HOSTS_UNUSABLE: lambda c: (
         f"{len(c.within)} of {c.count} hosts cannot be used{_lines_within(c)}"
     ),
-    Code.SUPERVISOR_FAILED: """distrun's supervisor failed, which is a defect in distrun: {text};
-        its traceback is in {path}""",
     Code.AGENT_EXITED: lambda c: f"its agent {_exit(c)}{_if(c.text, f' ({c.text})')}",
-    Code.AGENT_SHUT_DOWN: "its agent ended",
-    Code.AGENT_NOT_NEEDED: "it is no longer needed",
     Code.AGENT_GONE: lambda c: (
         f"its agent is gone{_because(c)}"
         + _if(
@@ -798,46 +673,9 @@ TEXTS: dict[Code, Words] = {
         + _if(c.pid, f"; its agent said that it has the process id {c.pid}")
     ),
     Code.SSH_ENDED: lambda c: f"ssh: {c.text}" if c.text else f"ssh {_exit(c)}",
-    Code.NOT_ANSWERED: "no answer",
-    Code.SSH_NOT_ENDED: "ssh does not end",
-    Code.HEARTBEAT_MISSING: "no sign of life",
-    Code.HOST_SILENT_TOO_LONG: """no sign of life for {seconds:g} s (timeouts.link){because}; it is
-        not known whether its tasks have ended""",
-    Code.SLURM_TIME_LIMIT: "Slurm ended it at the time limit of job {name}",
-    Code.SLURM_OUT_OF_MEMORY: """Slurm ended it: it needed more memory than job {name} has there
-        (OUT_OF_MEMORY)""",
-    Code.SLURM_PREEMPTED: """Slurm preempted job {name} for another one, or somebody requeued it
-        (scontrol requeue)""",
     Code.SLURM_NODE_FAILED: lambda c: (
         f"Slurm marked {c.text.partition('Node failure on ')[2] or 'a node of the job'} as failed"
     ),
-    Code.SLURM_CANCELLED: "it was cancelled in Slurm (scancel): job {name} or one of its steps",
-    Code.SLURM_ALLOCATION_ENDS: "Slurm's signal before the end of its allocation",
-    Code.SLURM_JOB_ENDED: """Slurm's job {name} has ended ({text}) before its record has an end;
-        what it printed: {path}""",
-    Code.SRUN_NOT_STARTED: "srun cannot be started: {error}",
-    Code.SRUN_FAILED: "srun {exit}{said}",
-    Code.SRUN_TIMED_OUT: "srun has not started a step there in time{said}",
-    Code.POD_NOT_CREATED: "Kubernetes creates no pod: {text}",
-    Code.POD_UNSCHEDULABLE: "pod {name} is unschedulable: {text}",
-    Code.POD_QUEUED: "the pods are queued: Kueue has not admitted them",
-    Code.POD_PENDING: "pod {name} does not run yet{said}",
-    Code.POD_IMAGE_MISSING: "the image {path} cannot be used: {text}",
-    Code.POD_NOT_STARTED: "pod {name} does not start: {text}",
-    Code.POD_PREEMPTED: "Kubernetes took pod {name} from its node: {text}",
-    Code.POD_DELETED: "pod {name} was deleted",
-    Code.POD_OUT_OF_MEMORY: "pod {name} needed more memory than it may have (OOMKilled)",
-    Code.POD_ENDED: "pod {name} has ended{said}",
-    Code.KUBECTL_NOT_STARTED: "kubectl cannot be started: {error}",
-    Code.KUBECTL_FAILED: "kubectl {exit}{said}",
-    Code.KUBECTL_ENDED: "the connection of kubectl ended{said}",
-    Code.LOG_PART_MISSING: "a part of {path} is missing",
-    Code.LOG_REMOVED: "{path} was removed there while its task ran; its later output is lost",
-    Code.LOGS_TOO_SLOW: "their host sent them too slowly, or stopped sending them",
-    Code.LOG_COPY_NOT_WRITTEN: "the copy of {path} cannot be written: {error}",
-    Code.RESULTS_NOT_FETCHED: "results are not all here: {host_first}{text}{within}",
-    Code.LOGS_LEFT_ON_HOST: "{within}; all of them are in {path} on {host}",
-    Code.FILES_REFUSED: "{host} cannot receive the program's files: {within}",
     Code.FILES_REFUSED_BY_HOSTS: lambda c: (
         f"{len(c.within)} hosts cannot receive the program's files{_lines_within(c)}"
     ),
@@ -846,70 +684,33 @@ TEXTS: dict[Code, Words] = {
         if c.port
         else f"it is the machine that is also listed as {c.name}: its cores and GPUs count twice"
     ),
-    Code.PORTS_REFUSED: "{within}",
-    Code.HOST_NOT_PREPARED: "{host} cannot be prepared: {within}",
-    Code.NO_HOST_ANSWERED: "no host answered",
     Code.SEVERAL: _first_within,
-    Code.PLAN_NOT_WRITTEN: "the plan {path} cannot be written: {error}",
-    Code.RECORD_NOT_WRITTEN: "the job's record {path} cannot be written: {error}",
-    Code.PROC_MISSING: "/proc is not mounted",
-    Code.JOB_FOLDER_NOT_CREATED: "the job's folder {path} cannot be created: {error}",
-    Code.TENSORBOARD_WITHOUT_HOST: "is not started: no task runs on this machine",
     Code.TENSORBOARD_NOT_STARTED: lambda c: f"could not be started: {_within(c) or _error(c)}",
-    Code.TENSORBOARD_SILENT: "has not answered for {seconds:g} s; see {path}",
     Code.TENSORBOARD_EXITED: lambda c: (
         f"ended by itself ({signal_name(c.signal) if c.signal else c.status}); see {c.path}"
     ),
-    Code.JOB_RESUMED: "`distrun resume`",
-    Code.FORMER_HOST_UNREACHABLE: """{host} cannot be reached, so tasks of earlier attempts may
-        still run there (timeouts.link: off){because}""",
-    Code.FORMER_TASKS_ALIVE: "processes of earlier attempts do not end on {host}{said}",
-    Code.FORMER_HOST_ASSUMED_DEAD: "`--assume-dead` says so; it was not verified",
-    Code.FORMER_LEASE_OVER: """it cannot be reached, and its tasks have ended by themselves: their
-        lease of {seconds:g} s (timeouts.link) is over{because}""",
-    Code.STOPPED_BY_COMMAND: "{name}",
-    Code.LAUNCH_SIGNALLED: "{signal_name}",
-    Code.OUTPUT_READER_GONE: "the exit of the program that read its output (broken pipe)",
-    Code.SUPERVISOR_SIGNALLED: "{signal_name} to its supervisor",
-    Code.LAUNCH_COMMAND_DIED: "the death of its launch command",
-    Code.TASK_EXITED: "{subject}exited {status}",
-    Code.TASK_KILLED: "{subject}was killed by {signal_name}",
     Code.TASK_EXITED_EARLY: lambda c: (
         f"{_subject(c)}exited 0 before "
         f"{'the chief' if c.tasks in ((), ('chief:0',)) else format_names(c.tasks)} had finished"
     ),
-    Code.TASK_NOT_STARTED: "{subject}could not be started: {inner}",
     Code.TASKS_LOST_WITH_HOST: lambda c: (
         f"{format_names(c.tasks)} {'was' if len(c.tasks) == 1 else 'were'} lost with "
         f"{format_host_names(c.hosts or (c.host,))}: {_inner(c)}"
     ),
-    Code.LOST_WITH_HOST: "lost with its host: {inner}",
-    Code.OOM_KILL_LOGGED: "kernel: {text}",
     Code.RESOURCE_LIMIT: _resource_limit,
-    Code.OOM_KILL_COUNTED: "{path}: oom_kill rose from {count} to {total}",
-    Code.EXITED_AS_SIGNALLED: "exited {status}, as after {signal_name}",
-    Code.JOB_SUCCEEDED: "it succeeded",
     Code.JOB_STOPPED: lambda c: f"stopped{by_cause(c.within[0]) if c.within else ' by unknown'}",
     Code.RESTARTS_USED_UP: lambda c: f"{_inner(c)}, after {format_count(c.count, 'restart')}",
-    Code.NOT_RESTARTED: "{inner}; not restarted: {inner_2}",
-    Code.STATUS_EXCLUDED: "{name} has {exit_status}",
-    Code.STATUS_NOT_INCLUDED: "{exit_status} is not in {name}, which is {text}",
     Code.RESTART_MAX_REACHED: lambda c: (
         f"{c.name} allows {format_count(c.count, 'restart') if c.count else 'no restart'}"
     ),
-    Code.RESTART_NOT_APPLICABLE: "restarts follow exits of tasks and stalls only",
     Code.FAILURE_RECURS: lambda c: (
         f"the same failure at the same place {format_count(c.count, 'time')} in a row, without "
         "coming further"
     ),
-    Code.LEADER_FINISHED: "{task} has finished, and the others cannot start again without it",
     Code.NO_ROOM: lambda c: (
         f"no host has room for {'one or more of ' if len(c.tasks) > 1 else ''}"
         f"{format_names(c.tasks)}"
     ),
-    Code.HOST_FAILS_TASKS: "tasks failed {count} times in a row on {host}, and not on other hosts",
-    Code.HOST_LOST: "{host} was lost: {inner}",
-    Code.HOST_FAILED: "{host} cannot continue: {inner}",
     Code.TASK_NOT_READY: lambda c: (
         f"{format_names(c.tasks)} {'waits' if len(c.tasks) == 1 else 'wait'} until {c.task} "
         + (f"listens at {c.name}" if c.name else "")
@@ -922,7 +723,6 @@ TEXTS: dict[Code, Words] = {
         f"of the {format_bytes(c.total)} that {c.task} has printed"
     ),
     Code.START_TIMED_OUT: _start_timed_out,
-    Code.RUN_TIMED_OUT: "it ran longer than timeouts.run, {seconds:g} s",
     Code.STALLED: lambda c: (
         f"no progress within timeouts.stall, {c.seconds:g} s{_elsewhere(c)}"
         + _if(c.tasks and not c.name, f"; {_at_work(c)}")
@@ -935,7 +735,6 @@ TEXTS: dict[Code, Words] = {
         f"for {c.seconds:.0f} s, no task had printed or reported progress, and "
         + (_at_work(c) if c.tasks else "they used the processor")
     ),
-    Code.COLLECTIVES_LATE: "{subject}created its strategy after TensorFlow was in use{quote}",
     Code.COLLECTIVES_MISMATCHED: lambda c: (
         "the collectives of the tasks do not match"
         + _quote(c._replace(text=_NUMBERED_TYPE.sub(_with_type_name, c.text)))
@@ -949,78 +748,23 @@ TEXTS: dict[Code, Words] = {
         + f" until the limit was over{_quote(c)}"
         + "".join(f"; {cause_text(each)}" for each in c.within)
     ),
-    Code.COLLECTIVE_LIMIT: "the limit is {seconds:g} s, timeout_seconds at {path}",
-    Code.GROUP_SIZES_DIFFER: "the tasks do not agree on how many they are{quote}",
-    Code.KERAS_3_USED: "{subject}used Keras 3 with a strategy that needs Keras 2{quote}",
-    Code.KERAS_2_CODE: "{subject}has code for Keras 2, but runs with Keras 3{quote}",
-    Code.TENSORFLOW_1_CODE: "{subject}has code for TensorFlow 1{quote}",
-    Code.CLUSTER_SPEC_INCOMPLETE: """{subject}needs a role or task that its script's cluster does
-        not have{quote}""",
-    Code.TF_CONFIG_MISMATCH: """{subject}has a TF_CONFIG that does not match that of the
-        others{quote}""",
-    Code.TF_CONFIG_REFUSED: "{subject}has a TF_CONFIG that TensorFlow does not accept{quote}",
-    Code.MODULE_NOT_RUNNABLE: "{subject}has no program to run{quote}",
-    Code.MODULE_NOT_IMPORTED: "{subject}could not import a module{quote}",
-    Code.NAME_NOT_IN_MODULE: "{subject}uses a name that a module does not have{quote}",
-    Code.MAIN_NOT_GUARDED: "{subject}starts processes that run the whole script again{quote}",
-    Code.INPUT_EMPTY: "{subject}asked for input, but a task's standard input is empty{quote}",
-    Code.LIBRARY_NOT_LOADED: "{subject}could not load a library{quote}",
-    Code.GPU_UNUSABLE: "{subject}could not use its GPU{quote}",
-    Code.SERVER_FAILED: "{subject}did not get what it needs from a server{quote}",
-    Code.LOGIN_MISSING: "{subject}has no login for a service{quote}",
-    Code.FILES_UNREACHED: "{subject}was refused by a file system{quote}",
-    Code.FOLDER_CONTESTED: "{subject}has a folder that another task or run changes, too{quote}",
-    Code.SCRIPT_UNREADABLE: "{subject}ran a script that its shell cannot read{quote}",
-    Code.SCRIPT_NOT_FOUND: "{subject}has no program to run{quote}",
-    Code.ARGUMENTS_REFUSED: "{subject}did not accept its arguments{quote}",
-    Code.PERMISSION_REFUSED: "{subject}was refused permission{quote}",
-    Code.GPU_MEMORY_EXHAUSTED: "{subject}ran out of GPU memory{quote}",
-    Code.MEMORY_EXHAUSTED: "{subject}ran out of memory{quote}",
     Code.DISK_EXHAUSTED: lambda c: (
         f"{format_names(c.tasks)} exited 0 although the disk was full: {c.text}"
         if c.tasks
         else f"{_subject(c)}found the disk full{_quote(c)}"
     ),
-    Code.FILES_EXHAUSTED: "{subject}had too many files open{quote}",
-    Code.NAME_REPLACED: "{subject}uses a name that TensorFlow has no more{quote}",
-    Code.FILE_LOCKED: "{subject}could not lock a file, which another process has open{quote}",
-    Code.FILE_DAMAGED: """{subject}could not read a file{of_path}, which is incomplete or of another
-        format{quote}""",
-    Code.SHELL_NOT_SET_UP: "{subject}ran a command that only an interactive shell has{quote}",
-    Code.CONTAINER_NOT_STARTED: "{subject}could not start its container{quote}",
-    Code.PROCESSES_EXHAUSTED: "{subject}could create no further process or thread{quote}",
-    Code.THREADS_FORBIDDEN: "{subject}may not create threads{quote}",
-    Code.LIMIT_HIT: "{subject}hit a limit of its host{quote}",
-    Code.PORT_NOT_BOUND: "{subject}could not bind its port{quote}",
-    Code.ADDRESS_NOT_OWN: "{subject}could not use an address{quote}",
-    Code.PORT_IN_USE: "{subject}found a port taken{quote}",
-    Code.OWN_PORT_IN_USE: "{subject}found a port taken{quote}",
-    Code.SOME_PORT_IN_USE: "{subject}found a port taken{quote}",
     Code.DATA_EXHAUSTED: lambda c: f"{_exited_0(c)}ran out of data{_quote(c)}",
     Code.DATA_MISSING: lambda c: f"{_exited_0(c)}found no data{_quote(c)}",
-    Code.USAGE_SHOWN: "{tasks} exited 0 without a step, after it had only printed: {text}",
     Code.VALUES_NOT_FINITE: lambda c: (
         f"{format_names(c.tasks)} exited 0 with {c.text}"
         if c.tasks
         else f"{_subject(c)}got values that are not finite{_quote(c)}"
     ),
-    Code.PROXY_ANSWERED: "{subject}reached its peers only through a proxy{quote}",
-    Code.PEERS_LOST: "{subject}lost its peers{quote}",
-    Code.EXCEPTION_RAISED: "{subject}failed with {text}{place}",
-    Code.CHECKPOINT_NOT_FOUND: """{subject}failed with {text}{place}: {path} is not on
-        {host}{because}""",
-    Code.FILE_NOT_SENT: """{subject}failed with {text}{place}: {path} exists on this machine and is
-        not sent to the hosts""",
-    Code.FILE_ELSEWHERE: """{subject}failed with {text}{place}: it is looked for in {expected}, the
-        tasks' working folder, but it is {path}""",
-    Code.INTERRUPTED: "{subject}was interrupted by SIGINT{quote}",
     Code.CHILD_KILLED: lambda c: (
         f"{_subject(c)}lost a child process: "
         f"{f'process {c.pid}' if c.pid else 'it'} was killed by {signal_name(c.signal)}"
         + _if(c.within, f": {_within(c)}")
     ),
-    Code.KILLED_FOR_MEMORY: """{subject}ran out of memory: the kernel's OOM killer ended it on
-        {host}{because}""",
     Code.KILLED_FROM_OUTSIDE: lambda c: (
         _subject(c)
         + (_exit(c) if c.status is None else f"exited {c.status}, as after {signal_name(c.signal)}")
@@ -1030,22 +774,14 @@ TEXTS: dict[Code, Words] = {
         "{subject}was preempted: it {exit}".format_map(_Fields(c))
         + _if(c.path, f", which its own script sends, too, at {c.path}")
     ),
-    Code.CRASHED: "{subject}crashed: it {exit}{quote}",
-    Code.SHELL_FAILED: "{subject}exited {status}, as a shell does if it cannot run a program",
     Code.EXITED_BY_ITSELF: lambda c: (
         f"{_subject(c)}exited {c.status} by itself"
         + _if(c.status == 124, ", as `timeout` does if the time is over")
     ),
-    Code.EXITED_AFTER_EXCEPTION: """{subject}exited {status} by itself, after it had printed
-        {text}{place}""",
-    Code.EXITED_WHILE_NEEDED: "{subject}exited 0 while the others still needed it",
-    Code.SUCCESS_QUALIFIED: "it succeeded only in part: {within}",
     Code.LEFT_AT_WORK: lambda c: (
         f"{format_names(c.tasks)} exited 0 with {format_count(c.count, 'process')} still "
         f"running, which distrun ended: {c.text}"
     ),
-    Code.CHILD_CRASHED: """{tasks} exited 0 although {signal_name} killed one of its
-        processes""",
     Code.EXCEPTION_HIDDEN: lambda c: (
         f"{format_names(c.tasks)} exited 0 "
         f"{_if(c.expected, f'at {c.expected}, after an error')}"
@@ -1053,14 +789,6 @@ TEXTS: dict[Code, Words] = {
         f"{_if(not c.expected, 'exception' if c.name else 'error')}: {c.text}{_place(c)}"
         f"{_if(c.path, f'; its exit code is hidden at {c.path}')}"
     ),
-    Code.TIMEOUT_HIDDEN: """{tasks} exited 0 after the {seconds:g} s that `timeout` gives the
-        program; its exit code is hidden at {path}""",
-    Code.COMMAND_FAILED: """{tasks} exited 0 although a command had failed: {text}{place}; its exit
-        code is hidden at {path}""",
-    Code.EXCEPTION_ASIDE: """{tasks} exited 0 although an exception ended a thread, a child, or
-        a function called at the exit: {text}{place}""",
-    Code.LEFT_BEHIND: """{tasks} exited 0 at {text}, long before {name}, which reached
-        {expected}""",
     Code.PREEMPTED_SILENTLY: lambda c: (
         f"{format_names(c.tasks)} "
         + ("were preempted: they" if len(c.tasks) > 1 else "was preempted: it")
@@ -1080,11 +808,7 @@ TEXTS: dict[Code, Words] = {
         f"{_subject(c)}listens at {format_names(c.addresses)} only"
         + _if(c.name, f", and the others look for it at {c.name}")
     ),
-    Code.STARTS_UNEVEN: """the tasks began at different steps after the restart, and trained
-        different weights: {within}""",
     Code.WAS_AT: lambda c: f"{c.task} at {c.text}{_if(c.path, f' (from {c.path})')}",
-    Code.SUSPENDED: "{subject}did not run: it was suspended{quote}",
-    Code.NOT_ANSWERING: "{subject}no longer answered{quote}",
     Code.SERVED_ELSEWHERE: lambda c: (
         f"{_subject(c)}served at {c.text or f'port {c.port}'} instead of {c.name}"
         f"{_if(c.tasks, f', with a port that {format_names(c.tasks)} has')}: "
@@ -1094,17 +818,6 @@ TEXTS: dict[Code, Words] = {
             else "its TF_CONFIG does not match that of the others"
         )
     ),
-    Code.LISTENING: "it listens on port {port}",
-    Code.WAITED_FOR_OTHERS: """{subject}waited for {text} tasks to connect, but the job has {count}:
-        its TF_CONFIG does not match that of the others""",
-    Code.RECORD_REMOVED: """{subject}could not be started: the folder of its log was removed while
-        the job ran: {inner}""",
-    Code.JOB_DID_NOT_START: "the job did not start within timeouts.start, {seconds:g} s",
-    Code.JOB_DID_NOT_END: "the job did not end within timeouts.run, {seconds:g} s",
-    Code.JOB_DISK_FULL: "{at_host}",
-    Code.NO_OUTPUT: "nothing, except TensorFlow's log",
-    Code.VERDICT_MISSING: "{inner}",
-    Code.UNCODED: "{text}",
 }
 
 _EMPTY_BATCH = (
@@ -1116,31 +829,10 @@ _WHERE_TASKS_WERE = (
     "restarts such a job by itself"
 )
 ADVICE: dict[Code, Words] = {
-    Code.WORKDIR_NOT_ENTERED: """check whether `program.workdir` exists on its host, or was removed
-        while the job ran""",
+    **{Code(code): text[2:] for code, text in _ROWS if code[-1] != ":"},
     Code.PROGRAM_NOT_FOUND: _CHECK_PROGRAM,
-    Code.AGENT_DIR_NOT_CREATED: "{advice_within}",
-    Code.PATH_CHANGEABLE: "run `chmod go-w` on it, or set XDG_STATE_HOME to a folder of your own",
-    Code.LOG_DISK_READ_ONLY: """the kernel makes a disk read-only after errors: see `dmesg` on that
-        host""",
-    Code.LOGS_NOT_LIMITED: "{move_logs}",
-    Code.AGENT_FAILED: "please report it with its traceback",
-    Code.PROGRESS_EXCESSIVE: """report at most {count} times a second, with at most {total} short
-        values""",
-    Code.REQUEST_VERSION_DIFFERS: """use the distrun that launched the job, or stop the job by
-        SIGTERM to its supervisor""",
-    Code.PROCESSES_NOT_ENDED: """they may wait in the kernel for a disk or a device (`ps -o
-        pid,stat,wchan:20 -p PID`), or their cgroup is frozen, or they belong to another user, e.g.
-        by sudo (`sudo kill -KILL PID`); until they end, nothing starts in their place""",
-    Code.PORT_OF_STRANGER: """that user must end them. If a container or sudo of yours started them,
-        use your own user id there""",
     Code.PORT_TAKEN: _advice_on_owner,
     Code.RESOURCE_LIMIT: lambda c: _resource_limit(c, 1),
-    Code.PORT_HELD_BY_JOB: "end the program that holds it, or give another address in `cluster`",
-    Code.PORT_NAME_TAKEN: """that user must end the processes with that name (ss -xlp as root shows
-        them), or use other ports""",
-    Code.PORT_PRIVILEGED: "give another address in `cluster`",
-    Code.TOO_FEW_FREE_PORTS: "widen `ports: {{range: …}}`",
     Code.FILE_NOT_WRITTEN: lambda c: (
         "make room there, send less of it (program.sync), or set XDG_STATE_HOME for its login to "
         "another disk"
@@ -1148,124 +840,28 @@ ADVICE: dict[Code, Words] = {
         else "rename it, leave it out with a .gitignore, or set XDG_STATE_HOME for its login to a "
         "folder that can have it"
     ),
-    Code.PORT_NOT_LISTENING: "does another program listen there?",
     Code.CONNECTION_REFUSED: _OPEN_PORTS,
     Code.CONNECTION_TIMED_OUT: _OPEN_PORTS,
     Code.NO_ROUTE: _OPEN_PORTS,
     Code.CONNECTION_FAILED: _OTHER_ADDRESS,
-    Code.NAME_NOT_RESOLVED: """name it in DNS or in /etc/hosts on every host, or give the hosts'
-        `address:`""",
     Code.GREETING_MISSING: f"""something in between accepts connections, such as a proxy or a
         gateway; {_OTHER_ADDRESS}""",
     Code.GREETING_DIFFERENT: _OTHER_ADDRESS,
-    Code.PORTS_NOT_DIALLED: "is the host overloaded?",
-    Code.BANDWIDTH_LOW: """all hosts of a group wait for the slowest link: look at its cable, port
-        and speed (ethtool), at other traffic, and at which of its networks `address:` names""",
-    Code.CLOCK_DIFFERS: "logs are merged by time: set the clocks by NTP (timedatectl, chronyc)",
-    Code.GPUS_UNKNOWN: """run nvidia-smi there. After an upgrade of its driver, restart the host;
-        lines of `dmesg` with NVRM mean that a GPU has failed""",
-    Code.INSPECTION_FAILED: "a file system there may hang: does `df` end?",
-    Code.DISK_NEARLY_FULL: "make room on the disk of {path}",
-    Code.WORKDIR_UNUSABLE: """create it there, or name one with program.workdir or the host's
-        `workdir`""",
-    Code.PROGRAM_UNUSABLE: "install it there, or correct program.command",
-    Code.INTERPRETER_UNUSABLE: """install it there, or name another with program.python or the
-        host's `python`""",
-    Code.FOLDER_NOT_SHARED: """mount one file system on all hosts, and write the folder's path there
-        in the program's arguments and in `program.shared`""",
-    Code.FOLDER_NOT_USABLE: """the user that the tasks run as must read and write it on every host;
-        or correct `program.shared`""",
-    Code.SCRIPT_UNUSABLE: "copy it to the hosts that lack it; {copying}",
-    Code.SCRIPT_DIFFERS: "copy it again to the hosts where it differs; {copying}",
-    Code.PYTHON_NOT_RUNNING: "program.python or the host's `python` names the interpreter",
-    Code.PYTHON_SLOW: "does it start at once there? Its disk may be slow",
-    Code.PYTHON_DIFFERS: """install the same Python on all hosts, or name interpreters that have it
-        with the hosts' `python`""",
-    Code.TENSORFLOW_DIFFERS: """install the same TensorFlow on all hosts, or name interpreters that
-        have it with the hosts' `python`""",
     Code.TENSORFLOW_MISSING: lambda c: _if(
         c.hosts, "install it there, or name an interpreter that has it with the host's `python`"
     ),
     Code.TF_KERAS_MISSING: lambda c: f"install it: {install_command(c.name, _tf_keras(c))}",
-    Code.MODULES_MISSING: """install {them} for this interpreter, or name another one with
-        program.python or a host's `python`""",
     Code.SERVERS_OPEN_TO_USERS: _LIMIT_PORTS,
     Code.SERVERS_OPEN_TO_NETWORK: _LIMIT_PORTS,
-    Code.TOO_FEW_SLOTS: "give the hosts more slots, or the cluster fewer tasks",
-    Code.TOO_FEW_GPUS: "lower `gpus` of a role, or list the host's GPUs under `hosts`",
-    Code.ADDRESS_SHARED: "give each host an `address:` of its own, by which the others reach it",
-    Code.LOOPBACK_IN_CLUSTER: "write the address by which the others reach {hosts}",
-    Code.LOOPBACK_OF_HOST: "give {hosts} an `address:` by which the others reach it",
-    Code.TF_CONFIG_TOO_LONG: "use fewer tasks, or shorter addresses",
-    Code.SSH_NOT_STARTED: "install OpenSSH's client",
-    Code.SSH_OPTION_REFUSED: """correct ssh.options: ssh_config(5) has the options and what they can
-        be""",
-    Code.SSH_CONFIGURATION_REFUSED: "correct that line, or name another file with ssh.config_file",
-    Code.HOST_KEY_CHANGED: """if it was installed again, remove its old key: `{command}` shows the
-        file and line; if not, somebody may intercept the connection""",
-    Code.HOST_KEY_UNKNOWN: "log in once by hand, `{command}`, and compare the key it shows",
-    Code.LOGIN_REFUSED: """`{command} true` must work without asking: ssh-copy-id puts your key
-        there, ssh-add unlocks it, ssh.user and ssh.identity_file choose the user and the key""",
-    Code.SSH_NAME_NOT_RESOLVED: "correct it under hosts, or name it in ~/.ssh/config",
-    Code.SSH_PORT_CLOSED: "is sshd running there, and at the port in ssh.port?",
-    Code.SSH_NO_ROUTE: "is it switched on, and the network (VPN) up?",
-    Code.NO_COMMON_ALGORITHM: """allow one that it offers, as in `ssh: {{options:
-        {{HostKeyAlgorithms: +ssh-rsa}}}}`, or bring its sshd up to date""",
-    Code.BANNER_MISSING: """are all of them up, without a firewall in between? Raise
-        ssh.connect_timeout to wait longer{end_shared}""",
-    Code.SSH_TIMED_OUT: """is it switched on, without a firewall in between? Raise
-        ssh.connect_timeout to wait longer""",
-    Code.CLOSED_BY_SSHD: """its log (journalctl -u ssh) says why; MaxStartups or AllowUsers in
-        sshd_config may""",
-    Code.CLOSED_BY_PROXY: """`{command} true` must work; check the ProxyCommand or ProxyJump in
-        ~/.ssh/config or ssh.options""",
-    Code.JUMP_HOST_FAILED: "{advice_within}",
-    Code.SSH_FAILED: "try `{command} true`",
-    Code.LOGIN_TIMED_OUT: """does `{command} echo fine` print fine at once? If not, it may be out of
-        reach, a network on the way may drop large packets (MTU), or a shell profile there waits for
-        something or takes the output{end_shared}""",
-    Code.PYTHON_MISSING: "install Python 3.8 or newer there",
-    Code.PYTHON_TOO_OLD: "make a Python 3.8 or newer the first python3 in its PATH",
-    Code.PYTHON_NOT_EXECUTABLE: "try `{command} python3 --version`",
-    Code.ACCOUNT_RUNS_NO_COMMANDS: """give it a login shell there, or name another user with
-        ssh.user: `{command} exec true` must print nothing""",
-    Code.INPUT_TAKEN_BY_LOGIN: """does a shell profile there read standard input or start another
-        shell, or the account run another command? `echo fine | {command} cat` must print fine""",
-    Code.REMOTE_DISK_FULL: "make room on it",
     Code.AGENT_NOT_STARTED: lambda c: _if(
         c.commands,
         f"`{_command(c)} python3 --version` must print a version; does a shell profile there exit?",
     ),
-    Code.AGENT_NOT_CONFIGURED: "{move_logs}",
     Code.HOST_UNUSABLE: _advice_before_start,
     Code.HOSTS_UNUSABLE: lambda c: _advice_within(c, "\n"),
-    Code.SUPERVISOR_FAILED: "please report it with its traceback",
-    Code.SLURM_TIME_LIMIT: """ask for more time (`slurm.time`, or --time), or let distrun submit
-        requeue the job (`slurm.requeue: true`)""",
-    Code.SLURM_OUT_OF_MEMORY: """ask for more memory on each node (`slurm.mem_per_node`, or --mem),
-        or use smaller batches""",
-    Code.SLURM_PREEMPTED: """have Slurm queue the job again (`slurm.requeue: true`), or use a
-        partition or QOS that is not preempted""",
-    Code.SLURM_NODE_FAILED: """give the job one more spare host (`spares`, and a node for it); with
-        salloc or sbatch add --no-kill, or Slurm ends the whole job""",
-    Code.SLURM_CANCELLED: """nothing is wrong with the job: `distrun resume` continues it in another
-        allocation""",
-    Code.SLURM_ALLOCATION_ENDS: """ask for more time (`slurm.time`), or have the job queued again
-        (`slurm.requeue: true`)""",
-    Code.SRUN_NOT_STARTED: "is this a host of the Slurm cluster? Check PATH",
-    Code.SRUN_FAILED: "try `srun --jobid={name} --overlap -N1 -n1 -w NODE hostname`",
-    Code.SRUN_TIMED_OUT: "try `srun --jobid={name} --overlap -N1 -n1 -w NODE hostname`",
     Code.POD_NOT_CREATED: lambda c: (
         _advice_on_kubectl(c) or "create what is missing (`kubectl get events`)"
     ),
-    Code.POD_UNSCHEDULABLE: """ask for less (`kubernetes.cpus`, `memory`, `gpus`), create what is
-        missing, or wait longer (`timeouts.start`)""",
-    Code.POD_QUEUED: "wait longer (`timeouts.start`), or use another queue (`kubernetes.queue`)",
-    Code.POD_PENDING: "create what is missing (`kubectl get events`), or raise `timeouts.start`",
-    Code.POD_IMAGE_MISSING: """check its name in `kubernetes.image` or `kubernetes.pod`, and the
-        pull secret of the namespace's service account""",
-    Code.POD_NOT_STARTED: "check `kubernetes.pod` and the image; it needs a python3",
-    Code.POD_OUT_OF_MEMORY: "ask for more (`kubernetes.memory`), or use smaller batches",
     Code.POD_DELETED: _POD_LOST,
     Code.POD_PREEMPTED: _POD_LOST,
     Code.POD_ENDED: lambda c: (
@@ -1275,32 +871,15 @@ ADVICE: dict[Code, Words] = {
         if c.text.startswith("somebody")
         else "`kubernetes.pod` or the image may end it; with `restart`, another takes over"
     ),
-    Code.KUBECTL_NOT_STARTED: "install kubectl, or check PATH",
     Code.KUBECTL_FAILED: _advice_on_kubectl,
     Code.KUBECTL_ENDED: _advice_on_kubectl,
-    Code.FILES_REFUSED: "{advice_within}",
-    Code.FILES_REFUSED_BY_HOSTS: "{advice_within}",
-    Code.ONE_MACHINE_TWICE: """name each machine once in `hosts`, with `slots` for its tasks, and
-        give each task its own port""",
-    Code.PORTS_REFUSED: "{advice_within}",
     Code.ORDER_NOT_ANSWERED: lambda c: (
         "see whether it answers at once if you log in by hand"
         + _if(not c.name, "; if it is only slow, raise timeouts.start")
     ),
     Code.HOST_NOT_PREPARED: _advice_before_start,
-    Code.SEVERAL: "{advice_within}",
-    Code.PROC_MISSING: """mount it (mount -t proc proc /proc): distrun finds and ends processes by
-        it""",
-    Code.JOB_FOLDER_NOT_CREATED: """set DISTRUN_HOME to a folder that can be written, on a disk with
-        room""",
-    Code.FORMER_HOST_UNREACHABLE: """make it reachable, or end the tasks there; then repeat this
-        command. If you are certain that nothing of the job runs there, for example because it is
-        switched off: distrun resume {job} --assume-dead {host}""",
-    Code.FORMER_TASKS_ALIVE: "end them there; then repeat this command",
     Code.TASK_NOT_STARTED: _advice_on_start,
     Code.TASKS_LOST_WITH_HOST: lambda c: _inner_advice(c) or one_line(_CHECK_HOST),
-    Code.NO_ROOM: """add spares to `hosts`, or set `restart.min_workers` to continue with fewer
-        workers""",
     Code.HOST_LOST: lambda c: _inner_advice(c) or one_line(_CHECK_HOST),
     Code.HOST_FAILED: lambda c: _inner_advice(c) or one_line(_CHECK_HOST),
     Code.STALLED: lambda c: (
@@ -1316,8 +895,6 @@ ADVICE: dict[Code, Words] = {
     ),
     Code.TASKS_QUIET: lambda c: _lone_call(c.expected) + _WHERE_TASKS_WERE,
     Code.TASKS_STOPPED: lambda c: _lone_call(c.expected) + _WHERE_TASKS_WERE,
-    Code.COLLECTIVES_LATE: """create MultiWorkerMirroredStrategy at the top of the script, before
-        any tensor, variable, dataset or model, and before anything that lists devices""",
     Code.COLLECTIVES_MISMATCHED: lambda c: (
         f"{_if('shape [0' in c.text, _EMPTY_BATCH)}"
         f"{_lone_call(c.path)}every worker must call the same "
@@ -1326,30 +903,8 @@ ADVICE: dict[Code, Words] = {
         "only some workers call; saving and evaluating may need all workers, too: `save`, "
         "`evaluate` and `fit` must not be called by the chief alone"
     ),
-    Code.GROUP_SIZES_DIFFER: """every task must see the same cluster: leave TF_CONFIG to distrun, do
-        not set it in the script, and take the number of workers from the strategy
-        (`num_replicas_in_sync`)""",
-    Code.KERAS_3_USED: """{use_keras_2}: Keras 3 has no fit for several workers and loses updates
-        with parameter servers""",
-    Code.KERAS_2_CODE: "{use_keras_2}, or change the code for Keras 3",
-    Code.TENSORFLOW_1_CODE: """begin with `import tensorflow.compat.v1 as tf;
-        tf.disable_v2_behavior()`, or change the code for TensorFlow 2; what was in `tf.contrib`,
-        `tf.examples` and `tf.estimator` needs an older TensorFlow or another package""",
-    Code.CLUSTER_SPEC_INCOMPLETE: """take the cluster from TF_CONFIG, which names every role and
-        task of the job (`tf.distribute.cluster_resolver.TFConfigClusterResolver()`), not from a
-        ClusterSpec of your own; or add the role to `cluster` in the YAML file""",
     Code.TF_CONFIG_MISMATCH: _SAME_CLUSTER,
     Code.TF_CONFIG_REFUSED: _SAME_CLUSTER,
-    Code.MODULE_NOT_RUNNABLE: "check `program.module`: it must be importable where the tasks run",
-    Code.MODULE_NOT_IMPORTED: """install it for the Python that runs the tasks (`distrun plan` shows
-        which), or set `program.python`; modules of your own must be in the script's folder or
-        PYTHONPATH""",
-    Code.NAME_NOT_IN_MODULE: """the module is there: check the spelling of the name, and the version
-        of the package that has the module; a file of your own with the package's name hides the
-        package""",
-    Code.MAIN_NOT_GUARDED: """put what starts processes under `if __name__ == "__main__":`""",
-    Code.INPUT_EMPTY: """give the answer with `program.args`, `env` or a file, and remove `input()`,
-        `breakpoint()` and `pdb` from the script; `{logs}` shows what it printed""",
     Code.LIBRARY_NOT_LOADED: lambda c: (
         "install the library where the tasks run, or name its folder in LD_LIBRARY_PATH under "
         "`env` of `program`"
@@ -1364,71 +919,24 @@ ADVICE: dict[Code, Words] = {
         else "a package was built for another version of what it needs: `pip check` names such "
         "packages; install versions that fit, such as 'numpy<2' or 'protobuf<3.21', or newer ones"
     ),
-    Code.GPU_UNUSABLE: """compare the driver (nvidia-smi) and the GPU with what this build of the
-        framework needs; cuDNN is also not found if its version is another, or if other programs
-        leave it no GPU memory (TF_FORCE_GPU_ALLOW_GROWTH=true): TF_CPP_MIN_LOG_LEVEL=0 shows
-        which""",
-    Code.SERVER_FAILED: """hosts of a cluster often reach no server on the internet, or only with
-        https_proxy under `env` of `program`: download once to a folder that all tasks reach, and
-        name it in the script; or check the address; wandb needs none with WANDB_MODE=offline""",
-    Code.LOGIN_MISSING: """log in on each host that runs tasks, or give them the key or token as a
-        variable: `--env WANDB_API_KEY` (HF_TOKEN, AWS_ACCESS_KEY_ID) takes it from this shell,
-        unrecorded""",
-    Code.FILES_UNREACHED: """it is the file system, not the program: see where the task runs whether
-        it is mounted and may be written to (findmnt -T FOLDER), and whether its server answers
-        (dmesg)""",
-    Code.FOLDER_CONTESTED: """put DISTRUN_TASK into the path, or let one task create and remove it;
-        `os.makedirs(path, exist_ok=True)` allows that another task, or an earlier run, has created
-        it""",
-    Code.SCRIPT_UNREADABLE: """it is written for bash, and was run with sh: begin it with
-        #!/bin/bash, and run it as ./FILE or `bash FILE`""",
-    Code.SCRIPT_NOT_FOUND: """check `program` in the spec: a script's path is relative to the spec's
-        file""",
     Code.ARGUMENTS_REFUSED: lambda c: (
         "check the arguments after the script; options of `distrun run` go before it: "
         "distrun run -n 2 train.py --epochs 3"
         if c.path
         else "check `program.args`, the roles' own `args`, and everything after `--`"
     ),
-    Code.PERMISSION_REFUSED: """check the owner and mode of what the line names, for the user who
-        runs the tasks""",
-    Code.GPU_MEMORY_EXHAUSTED: """use a smaller batch or model, give each task a GPU of its own
-        (`gpus` of its role), or set TF_FORCE_GPU_ALLOW_GROWTH=true if several share one
-        (XLA_PYTHON_CLIENT_PREALLOCATE=false for JAX)""",
     Code.MEMORY_EXHAUSTED: lambda c: _raise(
         c, "", "use a smaller batch, shuffle buffer or cache, or fewer tasks a host (`slots`)"
     ),
-    Code.DISK_EXHAUSTED: "make room where it writes (df -h, df -i, quota), or write elsewhere",
     Code.FILES_EXHAUSTED: lambda c: _raise(
         c, "raise the limit on open files (`ulimit -n`)", "let it close files that it does not need"
     ),
     Code.LIMIT_HIT: lambda c: _raise(c, "raise that limit where it runs", "use less of it"),
-    Code.THREADS_FORBIDDEN: """the container's seccomp profile does not know the call for new
-        threads: update Docker to 20.10.10 or newer with its libseccomp, or use docker run
-        --security-opt seccomp=unconfined""",
-    Code.NAME_REPLACED: "in its place there is {expected}",
-    Code.FILE_LOCKED: """each task needs a file of its own, or one task writes it: two workers that
-        save to the same path (`best.h5`) lock each other out; put DISTRUN_TASK or DISTRUN_RANK into
-        the path""",
-    Code.FILE_DAMAGED: """copy or download it again (`git lfs pull` for a file that is a few lines
-        of text); of a checkpoint, remove it, so that an older one is restored: its path ends before
-        `.index` or `.data-`; let one task write it, under another name until it is whole""",
-    Code.CONTAINER_NOT_STARTED: """run the same command by hand on the task's host; `--gpus` and
-        `--runtime=nvidia` need the NVIDIA Container Toolkit there, and a name (`--name`) is free
-        only once its last container is removed (`--rm`)""",
-    Code.SHELL_NOT_SET_UP: """name the environment's Python instead: `program.python:
-        /path/to/env/bin/python` (`conda env list` shows the path); or begin the script with `source
-        /path/to/conda/etc/profile.d/conda.sh`, or `source /etc/profile` for `module`""",
     Code.PROCESSES_EXHAUSTED: lambda c: _raise(
         c,
         "raise the limit on processes (`ulimit -u`, or pids.max of the cgroup)",
         "let the tasks use fewer threads (OPENBLAS_NUM_THREADS, OMP_NUM_THREADS, worker processes)",
     ),
-    Code.PORT_NOT_BOUND: """another program may have the port (ss -ltnp shows it), or its address is
-        none of this host's: a server on 0.0.0.0 listens at all of them""",
-    Code.ADDRESS_NOT_OWN: """a server can listen only at addresses of its own host, which `ip
-        address` lists: 0.0.0.0 means all; a client with this error has used up its ports, or has no
-        route""",
     Code.PORT_IN_USE: lambda c: _inner_advice(c) or one_line(_FREE_PORT),
     Code.OWN_PORT_IN_USE: lambda c: _inner_advice(c) or one_line(_SHARE_PORT).format(port=c.port),
     Code.SOME_PORT_IN_USE: lambda c: (
@@ -1439,26 +947,6 @@ ADVICE: dict[Code, Words] = {
             )
         )
     ),
-    Code.DATA_EXHAUSTED: """every worker needs as many batches as the others: repeat() the dataset
-        and count steps, or check how it is sharded""",
-    Code.USAGE_SHOWN: """give the program the command or the arguments that it asks for, not --help;
-        if its folder has a checkpoint of the last step, raise max_steps, or name another""",
-    Code.DATA_MISSING: """check the folder and the pattern of the data where the tasks run: a
-        relative path begins at `program.workdir`, and each worker needs a part of the files""",
-    Code.VALUES_NOT_FINITE: """lower the learning rate, clip gradients, or inspect the sample that
-        caused it""",
-    Code.PROXY_ANSWERED: """unset http_proxy and https_proxy for the tasks, or name the cluster's
-        hosts in no_grpc_proxy (distrun does, unless the spec or the program sets it)""",
-    Code.PEERS_LOST: "check the network between the hosts, and what the other tasks printed last",
-    Code.EXCEPTION_RAISED: "see its traceback: {logs} -t {task}",
-    Code.CHECKPOINT_NOT_FOUND: """all hosts must see the folder of the checkpoints, also those of
-        parameter servers: mount one file system on them, and write the folder's path there in the
-        program's arguments and in `program.shared`, so that the hosts are checked for it""",
-    Code.FILE_NOT_SENT: """take it out of .gitignore, list it in `program.sync`, or put it where all
-        hosts see it""",
-    Code.FILE_ELSEWHERE: """build the path from that of the script
-        (`pathlib.Path(__file__).parent`), or name the script's folder in `program.workdir`""",
-    Code.INTERRUPTED: "somebody sent it SIGINT: a scheduler, a shell, a person",
     Code.CHILD_KILLED: lambda c: (
         f"memory ran out{'' if c.within else ', perhaps (see dmesg)'}: use fewer worker processes, "
         "a smaller batch or cache"
@@ -1500,7 +988,6 @@ ADVICE: dict[Code, Words] = {
             "a fault in native code: of a library, its build, or the driver; see its last lines",
         )
     ),
-    Code.SHELL_FAILED: "check `program` in the spec, and the commands in the script",
     Code.EXITED_BY_ITSELF: lambda c: (
         "if that is what main() returns: `sys.exit(main())`, and absl's `app.run(main)`, print it "
         "and exit 1, unless it is None or 0: let main() return nothing"
@@ -1508,9 +995,6 @@ ADVICE: dict[Code, Words] = {
         else _if(c.name, f"set {c.name} (`env` of `program`) to see where; ")
         + "see what it printed last: {logs} -t {task}".format_map(_Fields(c))
     ),
-    Code.EXITED_AFTER_EXCEPTION: """Python exits 1 at once by an exception that is not caught: the
-        program has caught this one, or what runs it (make, xargs) exits with a code of its own: see
-        what was printed last: {logs} -t {task}""",
     Code.EXITED_WHILE_NEEDED: lambda c: (
         f"{_lone_call(c.path)}every task must take part to the end: as many steps or batches for "
         "each worker, and servers that join()"
@@ -1520,8 +1004,6 @@ ADVICE: dict[Code, Words] = {
             "`workers: independent`",
         )
     ),
-    Code.LEFT_AT_WORK: """start the program so that its script waits for it: without `&`, with
-        `wait` at the end, or in Python with the wait() of its Popen""",
     Code.CHILD_CRASHED: lambda c: cause_advice(c._replace(code=Code.CHILD_KILLED)) or "",
     Code.EXCEPTION_HIDDEN: lambda c: (
         f"{_if(c.path, _unhidden(c.path))}a program should not exit 0 after an exception: raise "
@@ -1529,20 +1011,10 @@ ADVICE: dict[Code, Words] = {
     ),
     Code.TIMEOUT_HIDDEN: lambda c: f"{_unhidden(c.path)}or raise the limit",
     Code.COMMAND_FAILED: lambda c: f"{_unhidden(c.path)}or end that command with `|| exit 1`",
-    Code.EXCEPTION_ASIDE: """let the main thread check the `result()` of a future, or the exit code
-        of a child, and call sys.exit(1)""",
-    Code.LEFT_BEHIND: """every task must take part to the end; a handler of SIGTERM that saves
-        should exit 143, so that distrun recognizes a preemption""",
-    Code.PREEMPTED_SILENTLY: """a handler of SIGTERM that saves should exit 143, so that distrun
-        restarts it (`restart`)""",
     Code.NEVER_LISTENED: lambda c: (
         f"create the strategy that the spec names{_if(c.name, f' (`tf.distribute.{c.name}`)')}, "
         "with the TF_CONFIG that distrun sets, before anything else that uses TensorFlow"
     ),
-    Code.TRAINED_ALONE: """every task must see the same cluster: leave TF_CONFIG to distrun, do not
-        set it in the script, and create the strategy without a cluster of your own""",
-    Code.STARTS_UNEVEN: """all tasks must restore the same checkpoint: from a folder that every host
-        sees (`program.shared`), saved by one task, or by all in the same step""",
     Code.LISTENS_ON_LOOPBACK: lambda c: (
         "let its server listen on 0.0.0.0 (all addresses), or on DISTRUN_ADDRESS"
         + _if(
@@ -1560,12 +1032,7 @@ ADVICE: dict[Code, Words] = {
     Code.SERVED_ELSEWHERE: f"""{_SAME_CLUSTER}; if the program's own TF_CONFIG is meant, write
         `program.tf_config: mine`""",
     Code.WAITED_FOR_OTHERS: _SAME_CLUSTER,
-    Code.RECORD_REMOVED: """leave the job's folders alone until the job has ended, in DISTRUN_HOME
-        and in the state folder of other hosts: a restart writes there; or check that the host's
-        disk is still mounted""",
     Code.JOB_DID_NOT_START: lambda c: (
         _inner_advice(c) or "see where its tasks wait, or raise timeouts.start"
     ),
-    Code.JOB_DID_NOT_END: "see where its tasks wait, or raise timeouts.run",
-    Code.JOB_DISK_FULL: "make room there, or set {folder_variable} to another disk",
 }
