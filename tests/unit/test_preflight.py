@@ -99,11 +99,13 @@ def test_where_all_is_well_every_subject_is_good_on_every_host() -> None:
     ],
 )  # fmt: skip
 def test_one_host_differs(about: dict[str, Any], subject: str, grade: str, words: str) -> None:
-    checks = judged(host("a"), host("b"), host("c", **about))
+    twice = probe.Inspected([FACTS, FACTS], Facts(disks={"/work": 10**9}))  # of two roles
+    checks = judged(host("a", inspected=twice), host("b"), host("c", **about))
     assert bad(checks) == [("c", subject, grade)]
     (check,) = (each for each in checks if each.grade is not Grade.OK)
     assert words in cause_text(check.cause)
     assert cause_advice(check.cause)
+    assert check.cause.hosts in ((), ("a", "b"))
     assert check.subject in Subject
 
 

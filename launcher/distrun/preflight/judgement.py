@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import statistics
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import Cause, Code, Subject
@@ -185,7 +185,7 @@ def _check_script(answers: Answers, digest: str, facts: Sequence[_HostFacts]) ->
     present = [(host, its) for host, its in facts if its.digest]
     digests = Counter(its.digest for _, its in _established(present, answers.newcomers))
     expected = digest or (digests.most_common(1)[0][0] if digests else "")
-    holders = tuple(host for host, its in facts if its.digest == expected)
+    holders = _hosts(each for each in facts if each[1].digest == expected)
     if digest:
         holders = (THIS_MACHINE,)
     sync = answers.program.sync.value
@@ -224,7 +224,7 @@ def _check_versions(facts: Sequence[_HostFacts], newcomers: Collection[str]) -> 
     having = [(host, its) for host, its in known if its.tensorflow]
     yield from _compare(Subject.TENSORFLOW, having, newcomers, lambda its: its.tensorflow, str)
     present = [each for each in _established(known, newcomers) if each[1].tensorflow]
-    holders = tuple(host for host, _ in present)
+    holders = _hosts(present)
     for host, its in known:
         if not its.tensorflow and (present or "tensorflow" not in its.missing):
             grade = Grade.FAILED if present else Grade.NOTE
@@ -255,6 +255,11 @@ def _check_modules(facts: Sequence[_HostFacts], newcomers: Collection[str]) -> I
             yield _check(host, Subject.MODULES, good, bad if missing else None)
 
 
+def _hosts(facts: Iterable[_HostFacts]) -> tuple[str, ...]:
+    """Return the names of hosts, of which each may run several programs."""
+    return tuple(dict.fromkeys(host for host, _ in facts))
+
+
 def _compare(
     subject: Subject,
     facts: Sequence[_HostFacts],
@@ -269,7 +274,7 @@ def _compare(
     if versions:
         most = Counter(map(key, versions)).most_common(1)[0][0]
         usual = Counter(each for each in versions if key(each) == most).most_common(1)[0][0]
-    holders = tuple(host for host, its in facts if version(its) == usual)
+    holders = _hosts(each for each in facts if version(each[1]) == usual)
     code = Code.PYTHON_DIFFERS if subject is Subject.PYTHON else Code.TENSORFLOW_DIFFERS
     for host, its in facts:
         found, good = version(its), Cause(Code.VERSION_FOUND, version=version(its))
