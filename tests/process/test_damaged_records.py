@@ -47,7 +47,8 @@ def test_a_field_of_any_event_may_have_any_value(distrun: Distrun, tmp_path: Pat
     for result in RESULTS:
         outcome = {**end["outcome"], **result} if isinstance(result, dict) else result
         damaged.write(last, json.dumps({**end, "outcome": outcome}).encode("ascii"))
-        assert run_here(("wait",))[0] == 69
+        code, _, told = run_here(("wait",))
+        assert (code, "result of the job is unknown" in told) == (69, True)
         job = json.loads(run_here(("status", "--json"))[1])["job"]
         assert (job["state"], job["record_fault"]) == ("lost", "is damaged")
     assert {task["exit_code"] for task in job["tasks"]} == {None, 4, 5}

@@ -86,14 +86,15 @@ def test_a_failed_job_continues_with_changes_that_last(distrun: Distrun) -> None
     assert (after["restarts_left"], len(after["tasks"])) == (4, 2)
     assert len(JobStore(distrun.home).folders()) == 1
     before = record.read_bytes()
-    distrun.told(2, "resume")
+    assert "there is nothing to resume" in distrun.told(2, "resume")
     assert record.read_bytes() == before
 
 
 def test_a_lost_job_is_listed_with_its_command_and_continues(distrun: Distrun) -> None:
     job = distrun.detached(SLEEPS)
     kill_supervisor(distrun, job)
-    distrun.told(2, "resume", job, "--assume-dead", "h7")
+    refused = distrun.told(2, "resume", job, "--assume-dead", "h7")
+    assert "may be left on localhost" in refused
     record = record_of(distrun, job)
     resumed = distrun.start("resume", job, stdout=-3, stderr=-3)
     wait_until(lambda: record.read_text().count('"event":"JobPlanned"') == 2, interval=0.001)
@@ -103,6 +104,7 @@ def test_a_lost_job_is_listed_with_its_command_and_continues(distrun: Distrun) -
     assert not survivors(job)
     assert distrun("resume", "-d", job).returncode == 0
     kill_supervisor(distrun, job)
+    assert f"to continue it: distrun resume {job}" in distrun("ps", "-a").stderr
     rows = json.loads(distrun.asked("ps", "-a", "--json"))["jobs"]
     assert [row["resume_command"] for row in rows] == [f"distrun resume {job}"]
     with record.open("ab") as file:  # the last line is torn

@@ -88,7 +88,7 @@ def test_what_tasks_wrote_and_results_come_back(ssh: Ssh, distrun: Distrun) -> N
     again = distrun("fetch", "job", "out", "-o", "back")
     assert "1 file (12 B) into back; 5 files" in again.stderr
     (back / "same").write_text("mine")
-    assert "out/same; " in distrun.told(2, "fetch", "job", "out", "-o", "back")
+    assert "out/same; nothing was" in distrun.told(2, "fetch", "job", "out", "-o", "back")
     assert (back / "same").read_text() == "mine"
     keyboard, terminal = pty.openpty()
     os.write(keyboard, b"n\ny\n")
@@ -99,9 +99,11 @@ def test_what_tasks_wrote_and_results_come_back(ssh: Ssh, distrun: Distrun) -> N
         assert ("replace 1 newer file in back?" in done.stderr) is (option == "--output=back")
         assert (back / "same").read_text() == ("mine" if code else "same in both")
     assert "fetched 2 files" in distrun("fetch", "job", "out/diff*", "-o", "less").stderr
-    assert "'aut'" in distrun.told(2, "fetch", "job", "aut", "-o", "nothing")
+    assert "matches 'aut'" in distrun.told(2, "fetch", "job", "aut", "-o", "nothing")
     assert not (distrun.cwd / "nothing").exists()
-    assert "job/train.py/in" in distrun.told(69, "fetch", "job", "-o", "job/train.py/in")
+    assert "job/train.py/in cannot be written" in distrun.told(
+        69, "fetch", "job", "-o", "job/train.py/in"
+    )
 
 
 def test_results_replace_nothing_that_is_new_here(ssh: Ssh, distrun: Distrun) -> None:

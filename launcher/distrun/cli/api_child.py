@@ -48,8 +48,7 @@ def main() -> None:
         return
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     syscalls.die_with_parent(request["parent"], signal.SIGTERM)
-    plans = request["operation"] == "plan"
-    make = _plan if plans else lambda spec: {"warnings": to_json(find_warnings(spec))}
+    make = _plan if request["operation"] == "plan" else _warnings
     with contextlib.suppress(TerminatedError):  # nobody waits for an answer
         run_guarded(lambda: _answer(lambda: make(spec)))
 
@@ -69,6 +68,10 @@ def _answer(make: Callable[[], dict[str, Any]]) -> int:
     sys.stdout.write(json.dumps(answer))
     sys.stdout.flush()
     return 0
+
+
+def _warnings(spec: Spec) -> dict[str, Any]:
+    return {"warnings": to_json(find_warnings(spec))}
 
 
 def _plan(spec: Spec) -> dict[str, Any]:

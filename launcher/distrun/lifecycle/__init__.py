@@ -50,5 +50,6 @@ from distrun.lifecycle.state import TaskState as TaskState
 from distrun.lifecycle.state import Used as Used
 from distrun.lifecycle.state import highest as highest
 from distrun.lifecycle.state import total as total
+from distrun.lifecycle.transitions import SLURM_STOPS as SLURM_STOPS
 from distrun.lifecycle.transitions import replay as replay
 from distrun.lifecycle.transitions import step as step

@@ -49,7 +49,8 @@ _NO_DATA = re.compile(rb"\b0 (?:\w+ )?(?:batch|file|image|sample|example|record|
 _PATH = r"\"?((?:\$\([^)]*\)|[\w./${}%:@+-])+)"
 _SENT_TO = re.compile(rf"(?m)^(?!\s*#).*(?:py|exec\b).*?(?:>|\btee\s(?:-a\s)?)\s*{_PATH}")
 _ASSIGNED = re.compile(rf"(?m)^\s*(?:export )?(\w+)={_PATH}")
-_EXPANDED = re.compile(r"\$\([^)]*\)|\$\{?(\w+)[^}/.]*\}?")
+_VARIABLE = re.compile(r"\$\([^)]*\)|\$\{?(\w+)[^}/.]*\}?")
+"""In a path of a shell script: a variable, or what a command prints."""
 _COLLECTIVE_LIMIT = re.compile(r"\btimeout_seconds\s*=\s*(\d{1,9}(?:\.\d{1,9})?)\b")
 _OF_KERAS = re.compile(r"\b(?:tf_)?keras\b|\btensorflow\b")
 _KERAS_CODES = (Code.KERAS_2_CODE, Code.KERAS_3_USED)
@@ -57,10 +58,10 @@ _MADE_BY_SOME = (
     *(Code.COLLECTIVES_MISMATCHED, Code.COLLECTIVE_TIMED_OUT, Code.EXITED_WHILE_NEEDED),
 )
 """What may come of a call that only some tasks make."""
-_KILLS_ITSELF = re.compile(
+_SENDS_SIGNAL = re.compile(
     r"(?!\s*#).*\bkill (?:-\w+ )?(?:0\b|(?:-- )?-\$)|(?!\s*(?:#|trap)).*\bkill "
 )
-"""A line of a shell script that ends its whole group of processes, or one for which it waits."""
+"""A line of a shell script that signals its own group of processes, also in a trap, or another."""
 _MOST_SCRIPT_BYTES = 64 * 1024
 _MOST_DEPTH = 3
 _MOST_SECONDS = 5.0
@@ -279,7 +280,7 @@ class FailureAnalyzer:
 
         text, folder = "\n".join(self._shell_texts().values()), self._spec.program.workdir
         values = dict(_ASSIGNED.findall(text))
-        fill = partial(_EXPANDED.sub, lambda found: values.get(found[1] or "", "*"))
+        fill = partial(_VARIABLE.sub, lambda found: values.get(found[1] or "", "*"))
         for path in _SENT_TO.findall(text):
             pattern = fill(fill(path))  # what a variable is set to may have others
             for found in glob.glob(os.path.join(folder, pattern)) if pattern.strip("*/") else ():
@@ -361,7 +362,7 @@ class FailureAnalyzer:
 
         lines = ((name, text.split("\n")) for name, text in self._shell_texts().items())
         numbered = ((f"{name}:{n}: ", e) for name, each in lines for n, e in enumerate(each, 1))
-        found = (at + line.strip() for at, line in numbered if _KILLS_ITSELF.match(line))
+        found = (at + line.strip() for at, line in numbered if _SENDS_SIGNAL.match(line))
         cause = verdict.cause._replace(path=next(found, ""))
         log = LogAnalysis(logs.read(cause.task), 1, cause.task)
         task = failure.tasks[cause.task]

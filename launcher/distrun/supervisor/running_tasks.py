@@ -290,7 +290,7 @@ class RunningTasks:
 
     @property
     def progress(self) -> list[Progress]:
-        return [task.progress for task in self._tasks.values() if task.progress is not None]
+        return [each for task in self._tasks.values() if (each := task.progress) is not None]
 
     # What an attempt does ------------------------------------------------------------------
 

@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 
 _OF_TASK = (events.TaskExited, events.TaskEnded, events.TaskNotStarted)
-_BY_SLURM = (
-    *(Code.SLURM_CANCELLED, Code.SLURM_TIME_LIMIT, Code.SLURM_PREEMPTED),
-    *(Code.SLURM_NODE_FAILED, Code.SLURM_OUT_OF_MEMORY, Code.SLURM_ALLOCATION_ENDS),
-)
+_BY_SLURM = (*lifecycle.SLURM_STOPS, Code.SLURM_NODE_FAILED, Code.SLURM_OUT_OF_MEMORY)
 
 
 class Failure(Frozen, kw_only=True):
@@ -106,9 +103,9 @@ class FailureTracker:
             refusals = [each.refusal.task for each in before.incidents.values() if each.refusal]
             name = after.outcome.task or ""
             self._final = self._ends[name] if name in refusals else event
-            if isinstance(event, events.TimedOut) and event.timer == lifecycle.START:
-                for cause in before.awaited[:1]:  # it is why the time was not enough
-                    self._final = events.Aborted(at=event.at, cause=cause, exit_code=0)
+            is_start = isinstance(event, events.TimedOut) and event.timer == lifecycle.START
+            if is_start and before.awaited:  # that is why the time was not enough
+                self._final = events.Aborted(at=event.at, cause=before.awaited[0], exit_code=0)
             self._unreported += self._without_restart(before, after)
         elif isinstance(self._final, events.TaskExited) and is_by_slurm(event):
             self._final = event  # Slurm signals a node's tasks before, or after, its agent
