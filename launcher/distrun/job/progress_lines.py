@@ -16,7 +16,7 @@ _HINT = re.compile(
     r"\d(?:[\s/,|:\])]|epoch).{0,400}(?:loss|acc|ppl)|(?:loss|acc|ppl).{0,400}(?:epoch|step)"
     r"|(?:ep(?:och|isode)?|step|iter|iteration|batch)['\"]?[\s:.=#\[(]{0,8}\d"
     r"|\d(?:\]?\t|:\tlearn| avg\b| \|\|)|total_timesteps"
-    r"|\A\W{0,40}(?:epochs?|episode|(?:global_)?step|iter(?:ation)?)\W{1,40}[a-z]",
+    r"|\A\W{0,40}(?:epochs?|episode|(?:global_)?step|iter(?:ation)?)\W{1,40}[a-z]|\AE\s{1,9}#\s",
     _FLAGS,
 )
 """Each form has this, and the header of a table. To search for it is faster."""
@@ -38,7 +38,7 @@ RATES = {"LR", "LEARNING_RATE"}
 _STEP = re.compile(
     r"(?<![a-z/])(?<!per[_ ])(?<!episode )(?:global[_ ])?"
     r"(?:step|iters?|(?<![a-z] )it(?=:?\s{1,3}\d)|iteration|batch|round|updates?|up\.)(?:s(?=:))?"
-    rf"{_BETWEEN}(?P<count>{_WHOLE})(?:\.0{{1,9}})?(?!\.?\d){_TOTAL}",
+    rf"{_BETWEEN}(?:\d{{1,9}}-)?(?P<count>{_WHOLE})(?:\.0{{1,9}})?(?!\.?\d|-\d){_TOTAL}",
     _FLAGS,
 )
 _COUNT_FIRST = re.compile(
@@ -59,11 +59,16 @@ _PAIRS = (
         r"\A\s{0,3}\[\s{0,4}(\d{1,6})(?:,\s{1,8}|\]\s{1,8}(?=\d{1,9} \|\|)|/(\d{1,6})\]\s?\[)"
         r"(\d{1,9})(?:/(\d{1,9}))?(?:\]| \|\|)"
     ),
-    re.compile(r"epoch[\s:=]{0,3}(\d{1,9})()[:,]?\s{1,8}(\d{1,15})\s?/\s?(\d{1,15})", _FLAGS),
+    re.compile(
+        r"(?:epoch[\s:=]{0,3}|\btrain: )(\d{1,9})()[:,]?\s{1,8}\[?\s{0,8}(\d{1,15})\s?/\s?"
+        r"(\d{1,15})",
+        _FLAGS,
+    ),
     re.compile(r"(?<![\w.])(\d{1,9})epoch\b()\D{1,20}\d{1,9}-(\d{1,9})batch\b", _FLAGS),
 )
 """An epoch and a step: `[2,  4000] loss: 1.3` and `[2/25][400/782] Loss_D: 1.3`, as in PyTorch's
-tutorials; YOLACT's; `epoch 001:    100 / 1102`, fairseq's; `3epoch:train:1-682batch`, ESPnet's."""
+tutorials; YOLACT's; `epoch 001:    100 / 1102`, fairseq's; `Train: 3 [150/5004 (3%)]`, timm's;
+`3epoch:train:1-682batch`, ESPnet's."""
 _NUMBERED = re.compile(
     r"(?:.{0,80}\] |(?P<row>\|\s{1,8}(?:\w{1,12}/)?total_timesteps\s{1,24}\|))?"
     r"\s{0,3}\[?\s{0,8}(?P<count>\d{1,15})(?P<total>)(?(row)\s{1,24}\||(?:"
@@ -126,7 +131,7 @@ _COUNTED = dict.fromkeys(("EPOCH", "EPOCHS", "EPISODE"), "EPOCH") | dict.fromkey
 )
 _OTHER_WORK = re.compile(
     r"\b(?:best|calibrat|config|(?:down|pre)?load|eval|export|generat|infer|patience|pipeline|predict"
-    r"|prepar|preproc|profil|quanti|resum|restor|retry|sampl|sav|stop|test|token|trac|valid|warm)",
+    r"|prepar|preproc|profil|quanti|resum|restor|retry|sampl(?!es?/)|sav|stop|test|token|trac|valid|warm)",
     _FLAGS,
 )
 """What a logger says where the number is none of the training's."""
@@ -197,6 +202,7 @@ class _Table:
         text = line[:_MOST_CHARACTERS].strip(" \t\r|│")
         names = _CELLS.split(text)
         names = names if len(names) > 1 else text.split()
+        names[:2] = ["EPOCH", "STEP"] if names[:2] == ["E", "#"] else names[:2]  # spaCy's
         keys = [re.sub(r"\W", "_", name).upper() for name in names]
         if keys and keys[0] in _COUNTED and not any(map(_ANY_NUMBER.fullmatch, names)):
             metrics = [key if _METRIC.fullmatch(f"{key}=0") else "" for key in keys]
@@ -227,7 +233,7 @@ class ProgressLines:
         values = read_values(line) if values is None and has_hint else values
         if values is None:
             return []
-        form = " ".join(_ANY_NUMBER.sub("#", line[:_MOST_CHARACTERS]).split())
+        form = "".join(_ANY_NUMBER.sub("#", line[:_MOST_CHARACTERS]).split())
         fraction = _FRACTION.search(line)
         epoch, step = (int(values.get(key, 0)) for key in ("EPOCH", "STEP"))
         place = (epoch, step, 0.0 if fraction is None else float(fraction[1]))
