@@ -30,8 +30,9 @@ class Case(NamedTuple):
     not_told: str = "Traceback: none"
 
 
-def run(script: str, code: int, *told: str, name: str = "train.py") -> Case:
-    """Two workers run a script."""
+def run(script: str, code: int, *told: str, name: str = "") -> Case:
+    """Two workers run a script, of a shell or of Python."""
+    name = name or ("./t.sh" if script.startswith("#!") else "train.py")
     return Case({name: script}, [*RUN, name], code, told)
 
 
@@ -54,6 +55,12 @@ signal.signal(signal.SIGTERM, stop)
 if os.environ["DISTRUN_TASK"] == "worker:1" and os.fork() == 0:
     time.sleep(1); os.kill(os.getppid(), signal.SIGTERM); os._exit(0)
 for i in range(60): print("step", i, flush=True); time.sleep(0.05)
+"""
+CALLS = """import os, pathlib, subprocess, sys
+folder = pathlib.Path("log"); folder.mkdir(exist_ok=True)
+pathlib.Path("own.py").write_text("{{}}['x']")
+with (folder / f"{{os.environ['DISTRUN_TASK'][-1]}}.txt").open("w") as log:
+    subprocess.run([sys.executable, "own.py"], stdout=log, stderr=log, check={})
 """
 FLAGS = """import sys, time
 import tensorflow.compat.v1 as tf
@@ -103,24 +110,23 @@ CASES = {
         "worker:0 reached step 59"),
     "a trap that ends its own script": run(
         "#!/bin/bash\ntrap 'kill 0' EXIT\necho trained\n",
-        *(143, r"which its own script sends, too, at t\.sh:2", r"kill \$\(jobs -p\)"),
-        name="./t.sh"),
+        *(143, r"which its own script sends, too, at t\.sh:2", r"kill \$\(jobs -p\)")),
     "a trap that ends its own script after an error": run(
         "#!/bin/bash\ntrap 'kill 0' EXIT\npython3 -c 'import nn'\n",
-        *(143, "exited 143 by itself, after it had printed ModuleNotFoundError"),
-        name="./t.sh"),
+        *(143, "exited 143 by itself, after it had printed ModuleNotFoundError")),
     "a wait for what its own script ends": run(
         "#!/bin/bash\nsleep 99 &\nkill $!\nwait $!\n",
-        *(143, r"which its own script sends, too, at t\.sh:3: kill", "`exit 0` after its `wait`"),
-        name="./t.sh"),
+        *(143, r"which its own script sends, too, at t\.sh:3: kill", "`exit 0` after its `wait`")),
     "output that is sent to a file": run(
         "#!/bin/bash\nL=${USER}_$(date +%s).log\npython3 -c 'import nn' &> $L\ntail -n 1 $L\n",
-        *(0, r"exited 0 although .*ModuleNotFoundError: .*'nn'.* hidden at t\.sh:4: tail -n 1 "),
-        name="./t.sh"),
+        *(0, r"exited 0 although .*ModuleNotFoundError: .*'nn'.* hidden at t\.sh:4: tail -n 1 ")),
     "a failure whose output is sent to a file": run(
         "#!/bin/bash\npython3 -c 'import nn' &> log",
-        *(1, r"cause .*ModuleNotFoundError: .*'nn'.*log:\d: ModuleNotFoundError"),
-        name="./t.sh"),
+        *(1, r"cause .*ModuleNotFoundError: .*'nn'.*log:\d: ModuleNotFoundError")),
+    "a failure of a child whose output is sent to a file": run(
+        CALLS.format(True), 1, r"cause .*KeyError: 'x', at own\.py:1", r"try .*: log/\d\.txt"),
+    "a child whose exit code and output are lost": run(
+        CALLS.format(False), 0, r"exited 0 although .*'x' \(in log/\d\.txt\), at own\.py:1"),
     "children of a fork that hang": launch(
         SCRIPT,
         *(75, r'train\.py:5 made by fork, .*use multiprocessing\.get_context\("spawn"\)'),

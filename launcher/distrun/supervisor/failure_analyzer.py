@@ -19,7 +19,7 @@ from distrun.errors import DistrunError
 from distrun.frozen import replace
 from distrun.job.events import Event, Outcome, Result, VerdictReached
 from distrun.job.folder import JobFolder
-from distrun.lifecycle import JobState, TaskState
+from distrun.lifecycle import JobState, TaskPhase, TaskState
 from distrun.spec.model import BY_RUN, ProgramKind
 from distrun.spec.regular_file import beginning, data_start, open_regular_file
 from distrun.supervisor.hosts.background_calls import Question
@@ -45,15 +45,24 @@ _SUSPECT = (
 )
 """What the log of a task that has failed may have, in lower case: a traceback in any form, or a
 signal. To find words takes a tenth of the time of one regular expression."""
-_NO_DATA = re.compile(rb"\b0 (?:\w+ )?(?:batch|file|image|sample|example|record|shard)")
+_NO_DATA = re.compile(
+    rb"\b(?:0|no) (?:\w+ )?(?:batch|data|file|image|sample|example|record|shard)|\bempty\b"
+)
 _PATH = r"\"?((?:\$\([^)]*\)|[\w./${}%:@+-])+)"
 _SENT_TO = re.compile(rf"(?m)^(?!\s*#).*(?:py|exec\b).*?(?:>|\btee\s(?:-a\s)?)\s*{_PATH}")
+_OPENED = re.compile(
+    r"""(?m)^(?!\s*#).*?["']([^"'\s]*(?:err|log|out|txt))["']\)?(?:, ?|\.open\()"""
+    r"""(?:mode=)?["'][wax]"""
+)
+_STARTS = re.compile(r"\bstdout=|\bos\.system\(|\bshell=True")
+"""How a program in Python opens a file to write, and sends the output of another one there."""
 _ASSIGNED = re.compile(rf"(?m)^\s*(?:export )?(\w+)={_PATH}")
 _VARIABLE = re.compile(r"\$\([^)]*\)|\$\{?(\w+)[^}/.]*\}?")
 """In a path of a shell script: a variable, or what a command prints."""
 _COLLECTIVE_LIMIT = re.compile(r"\btimeout_seconds\s*=\s*(\d{1,9}(?:\.\d{1,9})?)\b")
 _OF_KERAS = re.compile(r"\b(?:tf_)?keras\b|\btensorflow\b")
 _KERAS_CODES = (Code.KERAS_2_CODE, Code.KERAS_3_USED)
+_WITH_TRACEBACK = (Code.EXCEPTION_RAISED, Code.EXITED_AFTER_EXCEPTION)
 _MADE_BY_SOME = (
     *(Code.COLLECTIVES_MISMATCHED, Code.COLLECTIVE_TIMED_OUT, Code.EXITED_WHILE_NEEDED),
 )
@@ -233,8 +242,12 @@ class FailureAnalyzer:
         tasks = [task for task in state.tasks.values() if task.code == 0]
         if any(task.end.left or task.exit.child for task in tasks) or may_be_behind(tasks):
             return True
+        if any(task.phase is TaskPhase.FAILED for task in state.tasks.values()):
+            return True
         has_restarted = any(task.attempt for task in tasks)
         if self._shell_texts() or without_contact(state) or has_restarted or [*not_finite(tasks)]:
+            return True
+        if any(True for _ in self._written_files()):
             return True
         logs = _Logs(self._folder, state.tasks)
         texts = (logs.read(task.name).raw.lower() for task in tasks)
@@ -257,10 +270,13 @@ class FailureAnalyzer:
     def _with_files(
         self, by_log: Verdict | None, judge: Callable[[Callable[[str], LogTail]], Verdict | None]
     ) -> Verdict | None:
-        """Judge by the files here to which a shell script sends output, if the log says nothing."""
+        """Judge by the files here to which a script sends output, if the log says nothing."""
         from distrun.verdict.log_analysis import LogTail
 
-        known = by_log is not None and by_log.cause.code is not Code.EXITED_BY_ITSELF
+        said = None if by_log is None else by_log.cause
+        known = said and not (
+            said.code is Code.EXITED_BY_ITSELF or said.text.startswith("CalledProcessError:")
+        )
         for name, tail in () if known else self._written_files():
             numbers, tasks = re.findall(r"\d+", name), self._job.state.tasks.values()
             own = [each for each in tasks if each.name in name or str(each.index) in numbers]
@@ -271,23 +287,35 @@ class FailureAnalyzer:
                     replace(each, source=Source.PROCESS, text=f"{name}:{each.line}: {each.text}")
                     for each in found.evidence if each.line
                 ]  # fmt: skip
-                return replace(found, evidence=tuple(lines))
+                cause = found.cause._replace(within=tuple(
+                    each._replace(text=f"{each.text} (in {name})") if each.text else each
+                    for each in found.cause.within
+                ))  # fmt: skip
+                if cause.code in _WITH_TRACEBACK:
+                    cause = cause._replace(expected=name)
+                return replace(found, cause=cause, evidence=tuple(lines))
         return by_log
 
     def _written_files(self) -> Iterator[tuple[str, LogTail]]:
-        """Yield the files to which a shell script has sent output since the job began."""
+        """Yield the files to which a script has sent output of others since the job began."""
         from distrun.verdict.log_analysis import LogTail
 
         text, folder = "\n".join(self._shell_texts().values()), self._spec.program.workdir
         values = dict(_ASSIGNED.findall(text))
         fill = partial(_VARIABLE.sub, lambda found: values.get(found[1] or "", "*"))
-        for path in _SENT_TO.findall(text):
-            pattern = fill(fill(path))  # what a variable is set to may have others
-            for found in glob.glob(os.path.join(folder, pattern)) if pattern.strip("*/") else ():
+        patterns = [fill(fill(path)) for path in _SENT_TO.findall(text)]  # a value may have others
+        for _, text in self._scripts():
+            known = re.sub(r"\{[^{}\n]*\}", "*", text if _STARTS.search(text) else "")
+            for path in (*_OPENED.findall(known), *_SENT_TO.findall(known)):
+                patterns += [path, f"*/{os.path.basename(path)}"]
+        for pattern in dict.fromkeys(patterns):
+            is_known = pattern.strip("*/")
+            for found in sorted(glob.glob(os.path.join(folder, pattern))) if is_known else ():
                 with contextlib.suppress(OSError), open_regular_file(found) as file:
                     start = file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES[0]))
                     if os.fstat(file.fileno()).st_mtime >= self._job.state.created_at:
-                        yield os.path.basename(found), LogTail(file.read() or b"", start == 0)
+                        tail = LogTail(file.read() or b"", start == 0)
+                        yield found.removeprefix(f"{folder}/"), tail
 
     def _shell_texts(self) -> dict[str, str]:
         """Return the texts of the shell script that tasks run and of those that it calls, by name.

@@ -47,7 +47,8 @@ _ABORTS = re.compile(
     r"|what\(\):|Assertion `|\bCUDA_ERROR_(?:ILLEGAL|LAUNCH_FAILED|MISALIGNED)"
     r"|^(?:malloc|free|realloc|malloc_consolidate|munmap_chunk)\(\): "  # glibc's
     r"|^OMP: Error #\d+: |^libgcc_s\.so\.1 must be installed"
-    r"|^(?:double free or corruption|corrupted (?:size|double-linked)|\*\*\* .{5,300} \*\*\*)"
+    r"|^(?:double free or corruption|corrupted (?:size|double-linked))"
+    r"|^\*\*\* (?!Check ).{5,300} \*\*\*"
 )
 ERROR = re.compile(
     r"^\s*(?:[\w.]+(?:Error|Exception)|ERROR|FATAL|CRITICAL|[Ee]rror|[Ff]atal)\b ?[:(]"

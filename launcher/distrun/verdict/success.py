@@ -10,10 +10,17 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code
+from distrun.lifecycle import TaskPhase
 from distrun.strategies import Role, Scope
 from distrun.verdict.log_analysis import ERROR, RESTORED, STEPS, LogAnalysis, LogTail
 from distrun.verdict.model import Evidence, Kind, Verdict
-from distrun.verdict.task_failures import CRASH_SIGNALS, OF_SIGNAL, child_in, exception_cause
+from distrun.verdict.task_failures import (
+    CRASH_SIGNALS,
+    OF_SIGNAL,
+    child_in,
+    exception_cause,
+    exit_cause,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -47,6 +54,12 @@ _NO_DATA = re.compile(
 _SOME_DATA = re.compile(
     rf"(?i)(?<![\d.,])[1-9][\d,]{{0,15}} (?:{_OF_DATA}|(?:training )?batches\b)"
 )
+_NOTHING = re.compile(
+    rf"(?i)^(?!.*\b(?:val|eval|test|dev|predict|cach|delet|remov|skip|download|creat|generat))"
+    rf".*\b(?:no (?:{_OF_DATA}|(?:\w+ )?data\b).* (?:found|match\w*|for|left|assigned)"
+    r"|(?:data|dataset|input|shard) (?:is|was) empty|empty (?:training )?(?:data ?set|shard))\b"
+)
+"""Says so where nothing is printed after it."""
 _EPOCH_BEGINS = re.compile(r"Epoch \d+/\d+\s*$")
 """Keras prints it also without any data."""
 _ERROR = re.compile(rf"(?:{ERROR.pattern})(?!\s*[-+.\d])|Horovod has been shut down")
@@ -171,16 +184,28 @@ def success_verdict(
     found += not_finite(done)
     named = {cause.task for cause, _ in found}
     found += _full_disks([task for task in done if task.name not in named], log_of)
+    failed = [*_failed(state)]
     merged: defaultdict[Cause, list[str]] = defaultdict(list)
     for cause, _ in found:
         merged[cause._replace(task="")] += [cause.task] if cause.task else []
     causes = tuple(cause._replace(tasks=tuple(dict.fromkeys(names))) if names else cause
                    for cause, names in merged.items())  # fmt: skip
+    causes += tuple(cause for cause, _ in failed)
     if not causes:
         return None
-    evidence = tuple(each for _, quoted in found[:_MOST_SHOWN] for each in quoted)
+    evidence = tuple(each for _, quoted in [*found, *failed][:_MOST_SHOWN] for each in quoted)
     cause = Cause(Code.SUCCESS_QUALIFIED, within=causes)
     return Verdict(kind=Kind.QUALIFIED, cause=cause, evidence=evidence)
+
+
+def _failed(state: JobState) -> Iterator[Found]:
+    """Find the tasks that failed, but did not count, such as an evaluator."""
+    verdict = state.verdict
+    for task in state.tasks.values():
+        if task.phase is TaskPhase.FAILED:
+            is_known = verdict is not None and verdict.task == task.name
+            cause = exit_cause(task)._replace(task=task.name)
+            yield (verdict.cause, verdict.evidence) if verdict and is_known else (cause, ())
 
 
 def _left_at_work(done: list[TaskState]) -> Iterator[Found]:
@@ -425,7 +450,9 @@ def _want_of_data(log: LogAnalysis, own: Mapping[str, str]) -> int | None:
         others = (line for line in lines if not _EPOCH_BEGINS.match(line))
         has_trained = any(STEPS.search(line) or _METRIC.search(line) for line in others)
     else:
-        found = log.find_last(_NO_DATA)
+        last = log.last_line()
+        is_last = last is not None and _NOTHING.search(lines[last])
+        found = log.find_last(_NOTHING if is_last else _NO_DATA)
         has_trained = bool(own) or any(map(_SOME_DATA.search, lines))
         has_trained = has_trained or not (found is None or log.takes_no_step_after(found[0]))
     return None if found is None or has_trained else found[0]

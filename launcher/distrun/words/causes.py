@@ -517,6 +517,7 @@ _NAMED: dict[str, Callable[[Cause], Any]] = {
     "inner_2": lambda c: _inner(c, 1),
     "job": lambda _: _job_in_advice.get() or "JOB",
     "logs": lambda _: f"distrun logs {_job_in_advice.get()}".rstrip(),
+    "output": lambda c: c.expected or f"{_NAMED['logs'](c)} -t {c.task}",
     "move_logs": _move_logs,
     "of_path": lambda c: _if(c.path, f" of {c.path}"),
     "place": _place,
@@ -993,7 +994,7 @@ ADVICE: dict[Code, Words] = {
         "and exit 1, unless it is None or 0: let main() return nothing"
         if c.name == "sys.exit"
         else _if(c.name, f"set {c.name} (`env` of `program`) to see where; ")
-        + "see what it printed last: {logs} -t {task}".format_map(_Fields(c))
+        + "see what it printed last: {output}".format_map(_Fields(c))
     ),
     Code.EXITED_WHILE_NEEDED: lambda c: (
         f"{_lone_call(c.path)}every task must take part to the end: as many steps or batches for "
