@@ -616,6 +616,7 @@ RAN_OUT = "WARNING:tensorflow:Your input ran out of data; interrupting training.
         ("", "go\ninput is empty\n", "no data: input"), ("", "input is empty: generated\n", ""),
         ("EPOCH=1 EPOCHS=3", "Epoch 1/3\nUnknown: Horovod has been shut down.\n", "1 of 3, after"),
         ("", "Training failed: no module x\n", "ends in an error: Training failed: no module x"),
+        ("", "9:12 ERROR t.py:3 -- no trial\n", "in an error: 9:12"), ("", "9 ERROR rate 3", ""),
         ("", "error: 0.3\n", ""), ("", "usage: t.py [-h]\nstep 3\nTraining failed: no x\n", ""),
         ("", "Skipping training since max_steps has already saved", "had only printed: Skip"),
         ("STEP=9", "not saved: No space left on device\nstep 9\n", "0 although the disk was full"),

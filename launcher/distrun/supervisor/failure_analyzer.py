@@ -41,7 +41,7 @@ _SUSPECT = (
     *(b"traceback (most recent", b"error", b"exception", b"\xe2\x95\xad", b"sigterm", b"signal "),
     *(b"preempt", b"terminat", b"killed", b"exit code", b"exitcode", b"ran out of", b"usage: "),
     *(b" not found", b" failed", b"occurred", b"wrong", b"no module named", b"no such file"),
-    *(b"\nsynopsis", b"skipping training", b"no space left", b"quota exceeded"),
+    *(b"critical", b"\nsynopsis", b"skipping training", b"no space left", b"quota exceeded"),
 )
 """What the log of a task that has failed may have, in lower case: a traceback in any form, or a
 signal. To find words takes a tenth of the time of one regular expression."""
@@ -51,11 +51,12 @@ _NO_DATA = re.compile(
 _PATH = r"\"?((?:\$\([^)]*\)|[\w./${}%:@+-])+)"
 _SENT_TO = re.compile(rf"(?m)^(?!\s*#).*(?:py|exec\b).*?(?:>|\btee\s(?:-a\s)?)\s*{_PATH}")
 _OPENED = re.compile(
-    r"""(?m)^(?!\s*#).*?["']([^"'\s]*(?:err|log|out|txt))["']\)?(?:, ?|\.open\()"""
-    r"""(?:mode=)?["'][wax]"""
+    r"""(?m)^(?!\s*#)(?=.*(?:(?:, ?|\.open\()(?:mode=)?["'][wax]|FileHandler|filename=|\.add\())"""
+    r""".*?["']([^"'\s]*(?:err|log|out|txt))["']"""
 )
-_STARTS = re.compile(r"\bstdout=|\bos\.system\(|\bshell=True")
-"""How a program in Python opens a file to write, and sends the output of another one there."""
+_SENDS = re.compile(r"\bstd(?:out|err) ?=|\bos\.system\(|\bshell=True|\blog(?:ging|uru)\b")
+"""How a program in Python opens a file to write, and sends output there: its own or another's."""
+_SENDS_OTHERS = re.compile(r"\bstdout=|\bos\.system\(|\bshell=True")
 _ASSIGNED = re.compile(rf"(?m)^\s*(?:export )?(\w+)={_PATH}")
 _VARIABLE = re.compile(r"\$\([^)]*\)|\$\{?(\w+)[^}/.]*\}?")
 """In a path of a shell script: a variable, or what a command prints."""
@@ -240,14 +241,11 @@ class FailureAnalyzer:
         from distrun.verdict.success import may_be_behind, not_finite, without_contact
 
         tasks = [task for task in state.tasks.values() if task.code == 0]
-        if any(task.end.left or task.exit.child for task in tasks) or may_be_behind(tasks):
+        is_seen = any(each.end.left or each.exit.child or each.attempt for each in tasks)
+        is_seen |= any(each.phase is TaskPhase.FAILED for each in state.tasks.values())
+        if is_seen or may_be_behind(tasks) or without_contact(state) or [*not_finite(tasks)]:
             return True
-        if any(task.phase is TaskPhase.FAILED for task in state.tasks.values()):
-            return True
-        has_restarted = any(task.attempt for task in tasks)
-        if self._shell_texts() or without_contact(state) or has_restarted or [*not_finite(tasks)]:
-            return True
-        if any(True for _ in self._written_files()):
+        if self._shell_texts() or any(True for _ in self._written_files()):
             return True
         logs = _Logs(self._folder, state.tasks)
         texts = (logs.read(task.name).raw.lower() for task in tasks)
@@ -277,7 +275,8 @@ class FailureAnalyzer:
         known = said and not (
             said.code is Code.EXITED_BY_ITSELF or said.text.startswith("CalledProcessError:")
         )
-        for name, tail in () if known else self._written_files():
+        sends = _SENDS if said else _SENDS_OTHERS  # a file of errors that it caught shows no end
+        for name, tail in () if known else self._written_files(sends):
             numbers, tasks = re.findall(r"\d+", name), self._job.state.tasks.values()
             own = [each for each in tasks if each.name in name or str(each.index) in numbers]
             tails = {each.name: tail for each in own or tasks}
@@ -296,8 +295,10 @@ class FailureAnalyzer:
                 return replace(found, cause=cause, evidence=tuple(lines))
         return by_log
 
-    def _written_files(self) -> Iterator[tuple[str, LogTail]]:
-        """Yield the files to which a script has sent output of others since the job began."""
+    def _written_files(
+        self, sends: re.Pattern[str] = _SENDS_OTHERS
+    ) -> Iterator[tuple[str, LogTail]]:
+        """Yield the files to which a script has sent output since the job began."""
         from distrun.verdict.log_analysis import LogTail
 
         text, folder = "\n".join(self._shell_texts().values()), self._spec.program.workdir
@@ -305,7 +306,7 @@ class FailureAnalyzer:
         fill = partial(_VARIABLE.sub, lambda found: values.get(found[1] or "", "*"))
         patterns = [fill(fill(path)) for path in _SENT_TO.findall(text)]  # a value may have others
         for _, text in self._scripts():
-            known = re.sub(r"\{[^{}\n]*\}", "*", text if _STARTS.search(text) else "")
+            known = re.sub(r"\{[^{}\n]*\}", "*", text if sends.search(text) else "")
             for path in (*_OPENED.findall(known), *_SENT_TO.findall(known)):
                 patterns += [path, f"*/{os.path.basename(path)}"]
         for pattern in dict.fromkeys(patterns):

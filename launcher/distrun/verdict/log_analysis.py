@@ -88,12 +88,8 @@ _WAITS = re.compile(r'/(?:queue|threading|multiprocessing/\w+|concurrent/futures
 _FRAME = re.compile(r'\s+File "([^"]+)", line (\d{1,9})(?:,? in (.+))?$')
 """A frame of a traceback; without a function, the place of a syntax error."""
 _LIBRARIES = (
-    "/site-packages/",
-    "/dist-packages/",
-    "/lib/python3",
-    "/lib64/python3",
-    ".pyx",
-    ".pxd",
+    *("/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3"),
+    *(".zip/", ".pyx", ".pxd"),
 )
 _MISTAKES = ("AttributeError", "NameError", "TypeError", "UnboundLocalError")
 _GENERATED = ("<", "__autograph_generated_file")

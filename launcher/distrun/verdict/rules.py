@@ -320,6 +320,8 @@ _SETUP = (
     Rule(Kind.SCRIPT_NOT_FOUND, Code.CONTAINER_NOT_STARTED,
          line_patterns=(r"(?:docker: |Error: |unknown (?:shorthand )?flag: ).*",),
          exit_codes=(125,)),
+    Rule(Kind.SCRIPT_NOT_FOUND, Code.CONTAINER_NOT_STARTED,
+         line_patterns=(r"FATAL: {3}\S.*",), exit_codes=(255,)),  # Apptainer's
     Rule(Kind.ARGUMENTS, Code.ARGUMENTS_REFUSED,
          line_patterns=(  # of argparse, of click, of Fire and jsonargparse
              r"(?:[\w./-]+(?: [\w./-]+)*: e|E)rror: .*", r"(?:ERROR|error): .*",

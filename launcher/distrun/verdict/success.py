@@ -68,6 +68,7 @@ _GAVE_UP = re.compile(
     r"(?i)\W{0,9}(?:(?:training|job|run|experiment|program|exception|an error|something)\b"
     r"[^:]{0,40}\b(?:failed|crashed|aborted|occurred|went wrong)\b[^:]{0,40}"
     r"|(?:fatal |unexpected )?error): *(?![-+.\d])\S"
+    r"|(?:.{0,20}\d.{0,40}\b)?(?-i:ERROR|CRITICAL)\b(?!:? *[-+.\d]| rate)[\s:|\]-]"
 )
 _USAGE = re.compile(
     r"^[Uu]sage: .*(?:\.py\b|\[)|^NAME$|Skipping training since max_steps has already saved"

@@ -240,6 +240,9 @@ def failure_in_log(task: TaskState, log: LogAnalysis) -> TaskFailure | None:
         evidence = (log.evidence(above), *evidence)  # the last words of that command
     if log.raised and log.raised.linked and log.raised.is_caused:
         evidence = (log.evidence(log.raised.linked.message.index), *evidence)
+    aside = next((e.message.index for e in log.tracebacks[::-1] if e.is_uncaught_aside), None)
+    if aside not in (None, message.index) and log.takes_no_step_after(aside):
+        evidence = (log.evidence(aside), *evidence)  # what may have led to it
     peers = _peers(log.text, task.name) if _TENSORFLOW_ERROR in message.type else ()
     return TaskFailure(Kind.EXCEPTION, cause, evidence, peers=peers)
 
