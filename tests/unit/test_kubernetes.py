@@ -676,6 +676,9 @@ REFUSED = 'error when creating "STDIN": jobs.batch "j" is forbidden: '
          "cluster-info"),
         ('error: context "nosuch" does not exist', "get-contexts"),
         ("error validating data: getting credentials: exec: executable g failed", "log in"),
+        ("error validating data: the server has asked for the client to provide credentials",
+         "log in"),
+        ('error validating data: Get "http://localhost:8080/openapi/v2": dial tcp', "KUBECONFIG"),
         ("command terminated with exit code 137", "kubernetes.memory"),
     ],
 )  # fmt: skip
@@ -688,15 +691,19 @@ def test_plan_says_what_the_cluster_would_refuse(spec: Spec, answer: Path) -> No
     """It shows the manifest without a cluster, too."""
     program = write_program(answer.parent / "bin/kubectl", "#!/bin/sh\necho down >&2; exit 1\n")
     assert show_plan(spec, (), as_json=True) == 0
-    program.write_text(program.read_text().replace("down", "unknown field"))
-    with pytest.raises(HostError, match="unknown field"):
-        show_plan(spec, (), as_json=True)
+    for said in ("unknown field", "namespaces n not found", "getting credentials"):
+        write_program(program, f"#!/bin/sh\necho {said} >&2; exit 1\n")
+        with pytest.raises(HostError, match=said):
+            show_plan(spec, (), as_json=True)
 
 
 def test_a_pod_that_is_lost_before_the_start_is_not_said_to_be_replaced() -> None:
     """With `restart`, it is not either."""
     lost = Cause(Code.POD_DELETED, name="p")
-    assert cause_advice(Cause(Code.HOST_UNUSABLE, host="h", within=(lost,))) == "start it again"
+    unusable = [Cause(Code.HOST_UNUSABLE, host=f"pod{n}", within=(lost,)) for n in (1, 2, 3)]
+    assert cause_advice(unusable[0]) == "start it again"
+    said = cause_text(Cause(Code.HOSTS_UNUSABLE, count=4, within=tuple(unusable)))
+    assert said == "3 of 4 hosts cannot be used\n  pod[1-3]: pod p was deleted"
     ended = Cause(Code.POD_ENDED, name="p", text="Evicted: usage exceeds 1Gi")
     gone = Cause(Code.AGENT_GONE, within=(ended,))
     assert cause_text(gone) == "its agent is gone; pod p has ended: Evicted: usage exceeds 1Gi"

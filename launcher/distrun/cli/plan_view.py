@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -78,9 +77,7 @@ def _show_manifest(spec: Spec, warnings: tuple[Problem, ...], *, as_json: bool) 
         command = [*kubectl.prefix(spec.kubernetes), "create", "--dry-run=server", "-f", "-"]
         kubectl.run(command, pods.as_list(jobs), seconds=kubectl.READ_SECONDS)
     except CauseError as error:  # no cluster may be in reach
-        if re.search(
-            "unknown field|is invalid|denied the request|forbidden|does not exist", error.cause.text
-        ):
+        if kubectl.is_refused(error.cause):
             raise HostError(cause=error.cause) from None
     return 0
 

@@ -25,6 +25,11 @@ READ_SECONDS = 10.0
 _LONGEST = 400
 _LOG_LINE = re.compile(r"[IWEF]\d{4} \d\d:")
 """Of kubectl's own log."""
+_REFUSED = re.compile(
+    "forbidden|denied the request|unauthorized|must be logged in|credentials|not found"
+    "|does not exist|unknown field|is invalid|invalid type|be handled",
+    re.IGNORECASE,
+)
 _CURRENT = "jsonpath={.current-context} {.contexts[0].context.namespace}"
 
 
@@ -75,8 +80,9 @@ def run(command: Sequence[str], given: str = "", seconds: float = _SECONDS, **op
         raise CauseError(Cause(Code.KUBECTL_NOT_STARTED, errno=error.errno or 0)) from error
     except subprocess.TimeoutExpired as error:
         errors: bytes = error.stderr or b""  # whatever `encoding` says
-        said = errors.decode("utf-8", "replace") or f"it had not answered within {seconds:g} s"
-        raise CauseError(failure(-signal.SIGKILL, said)) from None
+        said = last_words(errors.decode("utf-8", "replace"))
+        text = f"it had not answered within {seconds:g} s{said and ': '}{said}"
+        raise CauseError(Cause(Code.KUBECTL_FAILED, text=text, signal=signal.SIGKILL)) from None
     if done.returncode:
         raise CauseError(failure(done.returncode, done.stderr))
     return done.stdout
@@ -122,6 +128,5 @@ def last_words(errors: str) -> str:
 
 
 def is_refused(cause: Cause) -> bool:
-    """Whether the API server answers, and refuses what was asked."""
-    words = ("forbidden", "Forbidden", "Unauthorized", "must be logged in", "not found")
-    return any(each in cause.text for each in words)
+    """Whether what was asked is refused, and not only the API server out of reach."""
+    return _REFUSED.search(cause.text) is not None

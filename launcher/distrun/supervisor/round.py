@@ -161,7 +161,8 @@ class Round:
 
     def on_unreachable(self, causes: Mapping[str, Cause]) -> None:
         self.give_up(causes)
-        causes = {host: cause for host, cause in causes.items() if host not in self.hosts.spares}
+        wanted = (each for each in self.hosts.names if each not in self.hosts.spares)
+        causes = {host: causes[host] for host in wanted if host in causes}
         self.unreachable.update(causes)
         self._unheld -= causes.keys()
         if causes and not (self.is_finished or self.hosts.checks_all):

@@ -261,7 +261,10 @@ def _first_within(cause: Cause) -> str:
 
 
 def _lines_within(cause: Cause) -> str:
-    return "".join(f"\n  {printable(each.host)}: {_within(each)}" for each in cause.within)
+    hosts: dict[str, list[str]] = {}
+    for each in cause.within:
+        hosts.setdefault(_within(each), []).append(each.host)
+    return "".join(f"\n  {printable(format_host_names(own))}: {why}" for why, own in hosts.items())
 
 
 def _advice_within(cause: Cause, separator: str = "; ") -> str:
@@ -279,7 +282,9 @@ def _advice_before_start(cause: Cause) -> str:
 
 
 _ON_REFUSALS = {
-    "getting credentials": "log in to the cluster again: `kubectl get pods` shows what fails",
+    "credentials|nauthorized|must be logged in": """log in to the cluster again:
+        `kubectl get pods` shows what fails""",
+    "localhost:8080": "kubectl has no configuration: set KUBECONFIG, or log in to a cluster",
     "calling webhook": "ask the cluster's administrators: a webhook of it does not answer",
     "dial tcp|tls: |handshake|nable to connect|connection to the server|not answered": """see, by
         `kubectl cluster-info`, whether the cluster of its configuration answers""",
@@ -290,8 +295,6 @@ _ON_REFUSALS = {
     "usage per (?:Container|Pod)": "ask for what `kubectl describe limitrange` allows",
     "PodSecurity|denied the request|is invalid|validating|strict decoding|be handled": """correct
         what it names in `kubernetes`, mostly in `kubernetes.pod`""",
-    "nauthorized|must be logged in": """log in to the cluster again;
-        `kubectl auth can-i create jobs` shows whether it holds""",
     "exit code 137": "set `kubernetes.memory`: the namespace's default may be too small",
     'context "': "correct `kubernetes.context`: `kubectl config get-contexts` lists them",
     "namespaces .*not found": "correct `kubernetes.namespace`, or have the namespace created",
