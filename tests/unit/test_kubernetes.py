@@ -445,8 +445,14 @@ def test_why_a_pod_takes_no_files_is_told(
     folder: JobFolder, spec: Spec, answer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ends before it has read them. If the connection is lost, kubectl may exit 0."""
-    told = "its user cannot write to the volume: [Errno 13]"
-    for said, code, words, hint in ((told, 1, told, "fsGroup"), ("", 0, "connection", "None")):
+    server = "the pod cannot ask the API server: "
+    for said, code, hint in (
+        ("its user cannot write to the volume: [Errno 13]", 1, "fsGroup"),
+        (f"{server}dial tcp 10.0.0.1:443: i/o timeout", 1, "network policies"),
+        (f"{server}internal error, please report", 1, "not snap"),
+        ("", 0, "None"),
+    ):
+        words = said or "connection"
         (answer.parent / "bin/kubectl").write_text(f"#!/bin/sh\necho '{said}' >&2; exit {code}\n")
         with pytest.raises(SchedulerError, match=re.escape(words)) as raised:
             submission._fill(folder, spec, BatchJob(id=NAME, namespace="n"), None)
@@ -680,6 +686,7 @@ REFUSED = 'error when creating "STDIN": jobs.batch "j" is forbidden: '
          "log in"),
         ('error validating data: Get "http://localhost:8080/openapi/v2": dial tcp', "KUBECONFIG"),
         ("command terminated with exit code 137", "kubernetes.memory"),
+        (f'{REFUSED}error looking up service account n/a: serviceaccount "a" not found', "rights"),
     ],
 )  # fmt: skip
 def test_the_advice_is_about_what_kubernetes_refuses(said: str, advice: str) -> None:

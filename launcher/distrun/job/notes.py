@@ -35,7 +35,7 @@ def job_notes(job: Job, *, has_times: bool = True) -> list[str]:
         notes.append(queue_text(job.queued.entry))
     if job.is_lost and job.queued is not None:
         who = f"{job.queued.scheduler} no longer knows its job {job.state.batch_id}"
-        notes.append(f"{who}, and its record here has no end")
+        notes.append(f"{who}, and its record here has no end; somebody else may have ended it")
     elif job.is_lost and job.record_fault is not None:
         notes.append(f"its record {job.record_fault}; its result is lost")
     elif job.is_lost:

@@ -12,6 +12,7 @@ import importlib.util
 import io
 import json
 import os
+import re
 import subprocess
 import tarfile
 import time
@@ -30,6 +31,7 @@ from distrun.kubernetes import batch_job, in_pod, keeper, kubectl, manifest, pod
 from distrun.spec.model import ProgramSpec, Spec
 from distrun.sync.manifest import Manifest
 from distrun.words.causes import cause_text
+from distrun.words.formats import one_line
 
 PACKAGES = ("click", "yaml", "rich")
 """What distrun imports in the pod, each in pure Python."""
@@ -38,6 +40,16 @@ _UNLESS_TOLD = 'read -r word || exec "$@" >/dev/null 2>&1'
 """A shell that runs a command once its standard input ends without a line."""
 _TO_ITS_END = 'exec 3<&0; "$@" <&3 3<&- & exec 3<&-; wait "$!"'
 """A shell whose command goes on if it is killed."""
+_HINTS = {
+    "service account": "its rights are in docs/kubernetes.md; it is kubernetes.service_account",
+    "to the volume": "set `fsGroup` in kubernetes.pod.spec.securityContext, or the volume's owner",
+    "not answered|dial tcp|timeout": """docs/kubernetes.md has the network policies that it needs;
+        or it has too little memory""",
+    "API server|kubectl": """it gets the kubectl that is first in PATH here: that must be the
+        program itself, no script, and not snap's""",
+    " resource ": "docs/kubernetes.md has a Role with all rights",
+}
+"""What to do, by why a supervisor cannot run in a pod. The first one counts."""
 
 
 def require_submittable(spec: Spec) -> None:
@@ -177,19 +189,10 @@ def _fill(folder: JobFolder, spec: Spec, batch: BatchJob, files: Manifest | None
     if not is_ready:
         lines = [each for each in said.splitlines() if "command terminated" not in each]
         words = kubectl.last_words("\n".join(lines)) or "the connection to it ended"
-        raise SchedulerError(f"the supervisor cannot run in a pod: {words}", hint=_hint(words))
-
-
-def _hint(words: str) -> str | None:
-    if "service account" in words:
-        return "its rights are in docs/kubernetes.md; its name is kubernetes.service_account"
-    if "to the volume" in words:
-        return "set `fsGroup` in kubernetes.pod.spec.securityContext, or the owner of the volume"
-    if "not answered" in words:
-        return (
-            "docs/kubernetes.md has the network policies that it needs; or it has too little memory"
+        hint = next((hint for said, hint in _HINTS.items() if re.search(said, words)), "")
+        raise SchedulerError(
+            f"the supervisor cannot run in a pod: {words}", hint=one_line(hint) or None
         )
-    return "docs/kubernetes.md has a Role with all rights" if " resource " in words else None
 
 
 def _write(archive: tarfile.TarFile, folder: JobFolder, spec: Spec, files: Manifest | None) -> None:

@@ -295,6 +295,8 @@ _ON_REFUSALS = {
     "usage per (?:Container|Pod)": "ask for what `kubectl describe limitrange` allows",
     "PodSecurity|denied the request|is invalid|validating|strict decoding|be handled": """correct
         what it names in `kubernetes`, mostly in `kubernetes.pod`""",
+    "service ?account": """docs/kubernetes.md has the service account that it needs, with its
+        rights; its name is `kubernetes.service_account`""",
     "exit code 137": "set `kubernetes.memory`: the namespace's default may be too small",
     'context "': "correct `kubernetes.context`: `kubectl config get-contexts` lists them",
     "namespaces .*not found": "correct `kubernetes.namespace`, or have the namespace created",
