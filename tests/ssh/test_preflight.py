@@ -71,7 +71,7 @@ def test_firewalls_are_named_with_hosts_and_ports_first(ssh: Ssh, distrun: Distr
     said = distrun.told(69, "launch", spec)
     assert f"h1 cannot reach h2 at {h2.address}:21" in said
     assert f"h1, h2 cannot reach h3 at {h3.address}:21" in said
-    assert "refused: a firewall" in said
+    assert "refused: a firewall or network policy" in said
     assert "no answer within 5 s" in said
     assert "h3 cannot reach" not in said
     assert said.count("let the hosts reach each other") == 1, "the same advice once"

@@ -525,7 +525,8 @@ def test_a_completed_pod(succeeded: int, others: Json, monkeypatch: pytest.Monke
 
 
 def test_why_no_pods_come_is_told_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    job: Json = {"metadata": {"name": "j"}, "spec": {"parallelism": 2}}
+    metadata = {"name": "j", "labels": {pods.QUEUE: "q"}}
+    job: Json = {"metadata": metadata, "spec": {"parallelism": 2}}
     kept, told = _keeper(job, monkeypatch, adopts=True), mock.Mock()
     monkeypatch.setattr(keeper, "_reply", lambda *words: told(words[0].host, words[2].code))
     monkeypatch.setattr(kubectl, "run", lambda _: json.dumps(job))
@@ -641,8 +642,12 @@ def test_a_kubelet_says_why_a_pod_with_a_node_does_not_run(answer: Path) -> None
     answer.write_text(json.dumps({"items": [{"metadata": {}, **each} for each in events]}))
     pending, _ = pods.obstacle(pod({"waiting": {"reason": "ContainerCreating"}}, phase="Pending"))
     assert keeper.explained(["kubectl"], pending).text == 'configmap "a" not found'
-    answer.write_text('{"spec": {"suspend": true}}')  # as Kueue does
-    assert keeper.why_no_pods(["kubectl"], "j").code is Code.POD_QUEUED
+    # As Kueue does, also to Jobs without a queue: those would wait for ever.
+    for queue, code in (("q", Code.POD_QUEUED), ("", Code.POD_NOT_CREATED)):
+        labels = {"metadata": {"labels": {pods.QUEUE: queue}}, "spec": {"suspend": True}}
+        answer.write_text(json.dumps(labels))
+        assert (cause := keeper.why_no_pods(["kubectl"], "j")).code is code
+    assert "kubernetes.queue" in str(cause_advice(cause))
 
 
 def test_a_watch_that_hangs_is_replaced(answer: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -204,6 +204,7 @@ del NO_COMMAND["template"]["spec"]["containers"][0]["command"]
         (tfjob({"Chief": replicas(), "Master": replicas()}), "a second chief"),
         (tfjob({"Worker": replicas(), "Chief": replicas(workingDir="/")}), "different folders"),
         (tfjob({"Worker": replicas(command="python t.py")}), "lists of words"),
+        (tfjob({"Worker": replicas()}).replace("name: mnist", "name: $(n)"), "metadata.name: it"),
         (tfjob({"Worker": NO_COMMAND}), "containers[tensorflow].command"),
         (tfjob({"Worker": replicas(name="main")}), "none has the name tensorflow"),
         (tfjob({"Worker": replicas(name="distrun")}), "containers[distrun]: distrun's own"),

@@ -42,7 +42,7 @@ def command(tfjob: str, output: str, entry_point: str | None, force: bool) -> in
     try:
         spec = convert(text, _words(entry_point or ""), shown)
     except InvalidSpecError as error:
-        template = "render the template first, for example by `helm template` or `envsubst`"
+        template = "render it first: `helm template`, `kubectl kustomize` or `envsubst`"
         is_template = "{{" in text or "'$" in error.message
         hint = error.hint or (template if is_template else None)
         lines = (  # those of an excerpt are indented

@@ -132,7 +132,7 @@ def _entry(name: str, items: list[dict[str, Any]]) -> QueueEntry:
         obstacles = [pods.obstacle(each)[0] for each in supervisors if not pods.is_ending(each)]
         why = next((each.text for each in obstacles), "")
     elif tasks:
-        queue = tasks[0]["metadata"]["labels"].get("kueue.x-k8s.io/queue-name", "")
+        queue = pods.queue_of(tasks[0])
         where = f"queue {queue}" if queue else "its queue"
         waiting = [each for job in tasks for each in _pods(items, job["metadata"]["name"])]
         has_begun = any(each["status"].get("phase") != "Pending" for each in waiting)

@@ -247,7 +247,7 @@ class Keeper:
             ended = [each for each in status.get("conditions", ()) if each.get("status") == "True"]
             if job and not any(each["type"] in ("Complete", "Failed") for each in ended):
                 missing -= job["spec"]["parallelism"] - status.get("succeeded", 0)
-                is_queued |= bool(job["spec"].get("suspend"))
+                is_queued |= bool(job["spec"].get("suspend")) and pods.queue_of(job) != ""
         self._tell(shape, hosts, is_queued=is_queued)
         others = [name for host, name in self._of_host.items() if host not in hosts]
         alive = (each for each in map(self._pods.get, others) if each and pods.is_running(each))
@@ -379,6 +379,7 @@ class Keeper:
 
 
 _UNTOLD = "it does not say why"
+_NO_QUEUE = "its Job is suspended, and names no queue of Kueue"
 
 
 def why_no_pods(words: list[str], name: str) -> Cause:
@@ -387,7 +388,9 @@ def why_no_pods(words: list[str], name: str) -> Cause:
         command = [*words, "get", "job", name, "-o", "json"]
         job = kubectl.parsed(kubectl.run(command, seconds=kubectl.READ_SECONDS))
         if job["spec"].get("suspend"):
-            return Cause(Code.POD_QUEUED, name=name)
+            if pods.queue_of(job):
+                return Cause(Code.POD_QUEUED, name=name)
+            return Cause(Code.POD_NOT_CREATED, name=name, text=_NO_QUEUE)
     try:
         said = _failure(words, name)
     except CauseError as error:

@@ -13,7 +13,7 @@ from typing import Any
 
 from distrun.job import held_package
 from distrun.job.scheduler import SUBMITTED
-from distrun.kubernetes.pods import CONTAINER, LABEL_OF_JOB, LABEL_OF_SHAPE
+from distrun.kubernetes.pods import CONTAINER, LABEL_OF_JOB, LABEL_OF_SHAPE, QUEUE
 from distrun.spec.model import Spec
 from distrun.spec.schedulers import KubernetesSpec
 
@@ -69,7 +69,7 @@ def _job(spec: Spec, job_id: str, name: str, shape: str) -> dict[str, Any]:
     if SUBMITTED in os.environ:  # its end is that of these pods, too
         reference = {"apiVersion": "batch/v1", "kind": "Job", "name": os.environ[SUBMITTED]}
         owner = {"ownerReferences": [{**reference, "uid": os.environ["DISTRUN_JOB_UID"]}]}
-    queue = {} if settings.queue is None else {"kueue.x-k8s.io/queue-name": settings.queue}
+    queue = {} if settings.queue is None else {QUEUE: settings.queue}
     own = [role.pod for role in spec.roles if role.role.value == shape]
     template = _pod(spec, settings, labels, *own)
     job = _manifest(name, {**labels, **queue}, job_id, template, _MOST_REPLACEMENTS)

@@ -13,6 +13,8 @@ CONTAINER = "distrun"
 """The name of the container in which agents run."""
 LABEL_OF_JOB, LABEL_OF_SHAPE = "distrun/job", "distrun/role"
 """Labels of Jobs and pods: the first Job's name, and whose pods they are; empty: of all roles."""
+QUEUE = "kueue.x-k8s.io/queue-name"
+"""The label of a Job that is admitted by a queue of Kueue."""
 Pod = dict[str, Any]
 
 _IMAGE = ("ErrImageNeverPull", "InvalidImageName", "ImagePullBackOff", "ErrImagePull")
@@ -36,6 +38,11 @@ def as_list(manifests: Iterable[Pod]) -> str:
 def shape_of(item: Pod) -> str:
     """Return the role whose pods those of a Job are; empty: of all that have none of their own."""
     return str(item.get("metadata", {}).get("labels", {}).get(LABEL_OF_SHAPE, ""))
+
+
+def queue_of(job: Pod) -> str:
+    """Return the queue of a Job; empty: it has none."""
+    return str(job["metadata"].get("labels", {}).get(QUEUE, ""))
 
 
 def is_running(pod: Pod) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from distrun.errors import InvalidSpecError
-from distrun.kubernetes.pods import CONTAINER
+from distrun.kubernetes.pods import CONTAINER, QUEUE
 from distrun.spec.loader import load_mapping
 from distrun.spec.nodes import Mapping
 from distrun.spec.placeholders import literal
@@ -25,7 +25,6 @@ _OPERATOR = "kubeflow.org/training-operator"
 _LABEL = re.compile(r"training\.kubeflow\.org/[\w-]+|\btf-(?:job|replica)-\w+")
 """What Kubeflow's operator gives its pods, for affinities and `valueFrom`."""
 _CONTAINER = "tensorflow"
-_QUEUE = "kueue.x-k8s.io/queue-name"
 _VARIABLE = re.compile(r"\$(\$)|\$\(([^)]*)\)")
 """As Kubernetes expands them in `command`, `args` and `env`; the first form stands for `$`."""
 _KEYS = {"cpu": "cpus", "memory": "memory", "nvidia.com/gpu": "gpus"}
@@ -190,6 +189,9 @@ class _Conversion(_Fields):
             # A value of another type than the API has there; an API server would refuse it.
             said = f"a field has not the form that TFJobs have: {printable(str(error))}"
             self.refusals[said] = "`kubectl apply --dry-run=server -f` names the field"
+        for key, fields in (("name", self._spec), ("namespace", self._spec.get("kubernetes", {}))):
+            if "$" in str(fields.get(key)):
+                self.refuse(f"metadata.{key}", f"it must be a name, not '{fields[key]}'")
         if self.refusals:
             raise self.refused()
         for each in sorted(set(_LABEL.findall(repr(self._spec)))):
@@ -205,7 +207,7 @@ class _Conversion(_Fields):
         generated = str(metadata.pop("generateName", "job")).rstrip("-")
         self._spec["name"] = metadata.pop("name", None) or generated
         namespace, labels = metadata.pop("namespace", None), metadata.get("labels") or {}
-        settings = {"namespace": namespace, "queue": labels.pop(_QUEUE, None)}
+        settings = {"namespace": namespace, "queue": labels.pop(QUEUE, None)}
         self._note_left({key: value for key, value in metadata.items() if value}, "metadata.")
         spec = self.mapping(self._job.pop("spec", None), "spec")
         self._note_left(self._job, "")

@@ -295,6 +295,8 @@ _ON_REFUSALS = {
     "usage per (?:Container|Pod)": "ask for what `kubectl describe limitrange` allows",
     "PodSecurity|denied the request|is invalid|validating|strict decoding|be handled": """correct
         what it names in `kubernetes`, mostly in `kubernetes.pod`""",
+    "names no queue": """set `kubernetes.queue`: `kubectl get localqueues` lists them; to submit,
+        have the administrators exempt the namespace (managedJobsNamespaceSelector)""",
     "service ?account": """docs/kubernetes.md has the service account that it needs, with its
         rights; its name is `kubernetes.service_account`""",
     "exit code 137": "set `kubernetes.memory`: the namespace's default may be too small",
@@ -563,7 +565,7 @@ _NOT_THAT_HOST = """{tasks_on_hosts} would be at {addresses}, which on every oth
     itself"""
 _OTHER_ADDRESS = "perhaps that address does not lead there: `address:` of a host names another"
 _OPEN_PORTS = f"""let the hosts reach each other's ports by TCP; `ports: {{{{range: 20000-21000}}}}`
-    keeps them in a range that a firewall can allow; {_OTHER_ADDRESS}"""
+    keeps them in a range that a firewall or network policy can allow; {_OTHER_ADDRESS}"""
 _SAME_CLUSTER = """every task must see the same cluster and its own task entry: leave TF_CONFIG to
     distrun, do not set it in the script, and compare the tasks in `distrun plan SPEC`"""
 _SHARE_PORT = """distrun holds port {port} for the task, with SO_REUSEPORT: a server other than
