@@ -63,6 +63,10 @@ class Job:
         about = {"strategy": strategy, "success": success, "timeouts": timeouts}
         return self(events.JobCreated, **{**known, **about, **fields})
 
+    def resumed(self, **fields: Any) -> list[Action]:
+        created = {name: value for name, value in vars(self.history[0]).items() if name != "at"}
+        return self(events.JobResumed, **{**created, **fields})
+
     def ready(self, host: str, **about: Any) -> list[Action]:
         known = {"agent_pid": 2, "hostname": host, "python": "3.11", "cores": 2.0, "gpus": ()}
         return self(events.HostReady, host=host, **{**known, **about})

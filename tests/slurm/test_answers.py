@@ -44,6 +44,8 @@ def test_a_command_that_is_missing_slow_or_fails_is_told(provide: Provide) -> No
     with pytest.raises(commands.FailedCommandError, match="it is off") as failed:
         commands.run("squeue", "-h")
     assert failed.value.exit_code == 69
+    provide("sinfo", "echo 'a*|1:00:00'; echo 'b|infinite'")
+    assert [*map(batch_job.longest, (None, "a", "b", "a,b"))] == [3600.0, 3600.0, None, None]
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,7 @@ def test_gpus_leave_cores_idle_and_idle_gpus_and_slow_checkpoints_are_told() -> 
     slow = not_none(advise({"worker:0": sampled(2)}, {}, saving))
     assert (slow.symptom, slow.task, slow.amount) == (Symptom.SAVING, "worker:1", 0.3)
     assert advise({"worker:0": sampled(2)}, {}, {"worker:0": 0.05}) is None
+    assert advise({"worker:0": sampled(2), "evaluator:0": sampled(0.5)}, {}, {}) is None
 
 
 def test_status_ps_and_json_say_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

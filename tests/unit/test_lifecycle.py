@@ -36,11 +36,11 @@ def test_over_resumes_costs_and_changes_add_up_and_nothing_is_forgotten() -> Non
     job = play(["mwm worker:2 | rooms worker:1@h2", "link-lost h2", "lost h2", "timer restart:1",
                 "worker:0 reports STEP=3", "worker:0 gone -15", "plan worker:0@h1 worker:1@h3",
                 "worker:0 start", "worker:0 first STEP=2", "worker:0 reports STEP=3"])  # fmt: skip
-    created = {name: value for name, value in vars(job.history[0]).items() if name != "at"}
-    queued = {name: created[name] for name in ("job_id", "name", "strategy", "spec_file")}
+    names = ("job_id", "name", "strategy", "spec_file")
+    queued = {name: getattr(job.history[0], name) for name in names}
     job(events.JobQueued, batch_id="7", **queued)
     for change in ("restart.max=1", "restart.max=2"):
-        job(events.JobResumed, **{**created, "changes": (change,), "down": 5.0})
+        job.resumed(changes=(change,), down=5.0)
         job.planned("worker:0")
         job.started("worker:0")
         attempt, at = job.attempt("worker:0"), float(len(job.history))

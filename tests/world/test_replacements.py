@@ -280,6 +280,21 @@ def test_what_starts_after_others_learns_where_they_are(failed: list[str], world
     assert job.end() == 0
 
 
+def test_a_lost_host_of_a_worker_and_of_what_it_starts_after_is_one_restart(world: Launch) -> None:
+    hosts = [{"name": f"h{n}", "slots": n} for n in (1, 2, 3)]
+    cluster = {
+        "worker": {"count": 2, "after": ["hub"]},
+        "hub": {"command": ["hub"], "ready": "off"},
+    }
+    job = world(hosts, cluster=cluster, placement="pack")
+    job.kill_agent("h2")
+    job.until(lambda: len(job.hosts_of("worker:0")) == 2, 60)
+    assert job.kinds.count("RestartPlanned") == 1
+    job.exit("worker:0")
+    job.exit("worker:1")
+    assert job.end() == 0
+
+
 def test_a_task_that_moves_gets_none_of_the_gpus_in_use(world: Launch) -> None:
     hosts = [{"name": f"h{n}", "slots": 1 + n // 3, "gpus": 1 + n // 3} for n in (1, 2, 3)]
     cluster = {"worker": {"count": 2, "gpus": 1}, "evaluator": {"count": 1, "gpus": 1}}

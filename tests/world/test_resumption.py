@@ -29,19 +29,22 @@ def cleared(world: World) -> dict[str, Any]:
 
 
 def test_an_agent_that_holds_its_lease_is_ended_first_and_its_lines_received(world: Launch) -> None:
-    job = world(2, timeouts={"link": "300s"})
+    job = world(3, spares=1, timeouts={"link": "300s"})
     job.print_lines("worker:1", 1, 5)
-    job.cut("h2")
-    lose_supervisor(job)
-    job.print_lines("worker:1", 6, 20)
-    assert job.running == {"worker:1": "h2"}
-    job.mend("h2")
-    job.resume()
+    job.kill_agent("h2")
     job.until(lambda: len(job.attempts) == 4)
-    assert cleared(job) == {"h1": None, "h2": None}
-    assert job.lines("worker:1") == [(0, n) for n in range(1, 21)]
+    job.print_lines("worker:1", 6, 9)
+    job.cut("h3")
+    lose_supervisor(job)
+    job.print_lines("worker:1", 10, 20)
+    assert job.running == {"worker:1": "h3"}
+    job.mend("h3")
+    job.resume()
+    job.until(lambda: len(job.attempts) == 6)
+    assert cleared(job) == dict.fromkeys(("h1", "h2", "h3"))
+    assert job.lines("worker:1") == [(n // 6 > 0, n) for n in range(1, 21)]
     job.succeed()
-    assert not any(map(job.files_left_on, ("h1", "h2")))
+    assert not any(map(job.files_left_on, ("h1", "h3")))
 
 
 def test_a_host_that_cannot_be_reached_is_waited_for_until_its_lease_is_over(world: Launch) -> None:

@@ -60,6 +60,7 @@ def merged(
         excess = max(0, count - last)
     found: list[bytes] = []
     size, shown_at = 0, 0.0
+    # A clock that is set back changes no order: of what each log has next, the earliest follows.
     for _, order, written, lines in heapq.merge(*(each.parts(each.formatter) for each in sections)):
         shown = lines
         if excess:
@@ -114,11 +115,9 @@ class _Section:
 
         Within a tick, the first log's lines come first.
         """
-        latest = 0  # a clock that is set back changes no order
         for written, lines in self._timed(formatter):
             if lines:
-                latest = max(latest, int(written * _TICKS))
-                yield latest, self._order, written, lines
+                yield int(written * _TICKS), self._order, written, lines
 
     def _timed(self, formatter: Formatter) -> Iterator[tuple[float, bytes]]:
         """Read the log once, in chunks. Yields lines and when they were finished."""
