@@ -210,7 +210,7 @@ def _happen(job: Job, words: list[str]) -> list[Any]:
         "cancelled": lambda: job(events.HostFault, host=host, cause=CANCELLED),
         "scancel": lambda: job.stop(cause=CANCELLED, exit_code=143),
         "finish": lambda: job.finish() or [],  # type: ignore[func-returns-value]
-        "resume": lambda: job.resumed(),
+        "resume": job.resumed,
     }
     return list(simple[verb]())
 

@@ -397,6 +397,7 @@ def test_a_host_whose_disk_is_full_or_read_only_is_replaced(fault: Any, world: L
     fault(job, "h2")
     job.print("worker:1", "a line\n")
     job.advance(10)
+    assert not job.has_agent("h2"), "what is left there has ended"
     if fault is World.fill_disk:
         job.exit("worker:0", 1)
     job.until(lambda: job.running.get("worker:1") == "h3", 90)

@@ -280,7 +280,7 @@ class RunningTasks:
             if task.progress != task.latest:  # it has not moved for long: its end is unknown
                 task.latest = task.progress
                 self.on_progress(task)
-        elif self._is_running(task.name) and task.attempt == report.attempt:
+        elif self._is_running(task.name):
             task.on_listening(report.ports)
             self._report_cluster(self._cluster.record(task.name, report.ports))
 
