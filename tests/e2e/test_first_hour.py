@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,18 +69,25 @@ def check(shown: list[list[str]]) -> None:
 
 
 def test_the_first_minutes_are_quiet(preloaded: PreloadedPython, distrun: Distrun) -> None:
-    """The first job imports TensorFlow, whose lines are left out. The others are forked."""
-    launcher = shlex.join(distrun.argv)
+    """A task of the first job imports TensorFlow, whose lines are left out; others are forked."""
+    launcher, forked = shlex.join(distrun.argv), preloaded.interpreter
+    first = write_program(
+        distrun.cwd / "bin" / "python",
+        f"""#!/bin/sh
+[ "$DISTRUN_TASK" = worker:1 ] && exec {forked} "$@"
+exec {sys.executable} "$@"
+""",
+    )
     tool = write_program(
         distrun.cwd / "bin" / "distrun",
         f"""#!/bin/sh
 case "$1 $2" in
-launch*) ;;
-"run -n") mkdir "$0.ran" 2>/dev/null && exec {launcher} "$@" ;;
+launch* | "run -n") ;;
 *) exec {launcher} "$@" ;;
 esac
+mkdir "$0.ran" 2>/dev/null && python={first}
 command=$1; shift
-exec {launcher} "$command" --set program.python={preloaded.interpreter} "$@"
+exec {launcher} "$command" --set program.python=${{python:-{forked}}} "$@"
 """,
     )
     check(follow(distrun, tool))

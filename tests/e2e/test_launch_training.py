@@ -5,13 +5,10 @@ are forks of a process that has imported it. `make smoke` and `make faults` use 
 interpreter.
 """
 
-import json
 import os
 import re
-import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -148,51 +145,3 @@ def test_what_must_hold_holds(
     result = run_cell(cell, preloaded.interpreter)
     record_property("table", str(result))
     assert not result.violations, str(result)
-
-
-TRAIN = """\
-import gc, os, time
-gc.disable()  # a fifth of the import's time
-import tensorflow as tf
-gc.enable()
-strategy = tf.distribute.MultiWorkerMirroredStrategy()
-
-def batches():
-    while True:
-        if os.environ["DISTRUN_TASK"] == "worker:1":
-            time.sleep(0.2)
-        yield [[1.0] * 8] * 4
-
-batch = tf.TensorSpec((4, 8), tf.float32)
-data = tf.data.Dataset.from_generator(batches, output_signature=batch)
-options = tf.data.Options()
-options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-iterator = iter(strategy.experimental_distribute_dataset(data.with_options(options)))
-
-@tf.function
-def train_step():
-    sums = strategy.run(tf.reduce_sum, args=(next(iterator),))
-    return strategy.reduce("SUM", sums, axis=None)
-
-train_step()
-print("trains", flush=True)
-while True:
-    train_step()
-"""
-
-
-def test_a_slow_generator_is_what_the_others_wait_for(distrun: Distrun) -> None:
-    (distrun.cwd / "train.py").write_text(TRAIN)
-    distrun.detached(f"exec {shlex.quote(sys.executable)} train.py", workers=2)
-    wait_until(lambda: distrun.asked("logs").count("trains") == 2, timeout=240)
-    found = json.loads(distrun("profile", "--seconds", "2", "--json").stdout)
-    shares = {
-        task["task"]: {each["kind"]: each["share"] for each in task["kinds"]}
-        for task in found["tasks"]
-    }
-    assert shares["worker:0"]["waiting for others"] > 0.4
-    assert shares["worker:1"]["waiting for input"] > 0.4
-    assert found["straggler"]["task"] == "worker:1"
-    places = [each["place"] for each in found["straggler"]["reasons"]]
-    assert places[0] == "batches, train.py:10"
-    distrun.checked("kill")

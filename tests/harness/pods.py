@@ -26,7 +26,7 @@ def page_manifests(heading: str) -> list[dict[str, Any]]:
     return [one for text in texts for one in yaml.safe_load_all(text) if "kind" in one]
 
 
-@pytest.fixture(scope="package")  # of a folder that is none: to the end of the session
+@pytest.fixture(scope="package")  # in tests/kubernetes, which is none: to the end of the session
 def kubernetes(kept_processes: set[int]) -> Iterator[clusters.Cluster]:
     yield from shared(clusters.Cluster, kept_processes, clusters.why_not())
 

@@ -1,1 +1,1 @@
-"""A package, for fixtures that end with its tests: a cluster costs a fifth of a core."""
+"""A package, so that what its tests share ends with the last of them: a cluster costs CPU."""

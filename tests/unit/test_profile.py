@@ -3,6 +3,7 @@
 import json
 import os
 import zlib
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,6 +32,7 @@ from distrun.supervisor.stack_collector import StackCollector
 from distrun.words.advice import advice_text, gpus_text, reason_text
 from distrun.words.formats import format_short
 from harness.loops import SimulatedLoop
+from harness.requirements import need_tensorflow
 from harness.values import not_none
 
 SITE = "/v/lib/python3.11/site-packages/"
@@ -51,6 +53,14 @@ GENERATOR = (
     ("generator_py_func", f"{TF}data/ops/from_generator_op.py", 210),
     ("FuncRegistry.__call__", f"{TF}ops/script_ops.py", 149),
 )
+
+
+def test_frames_of_tensorflow_are_where_they_are_looked_for() -> None:
+    need_tensorflow()
+    folder = Path(not_none(not_none(find_spec("tensorflow")).origin)).parent
+    for name, path, *_ in (EXECUTE, CALL, SAVES, TRACES[0], ALL_REDUCE, *GENERATOR[1:]):
+        text = (folder / path.partition("/tensorflow/")[2]).read_text()
+        assert f"def {name.rpartition('.')[2]}(" in text, name
 
 
 def gpu(clock: int) -> list[list[str]]:
