@@ -1,16 +1,13 @@
 """Texts without secrets and without the names of users and hosts; and what only resembles them."""
 
-import base64
-import html
 import json
 import re
-import shlex
 import string
 import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote
 
 import pytest
 from hypothesis import assume, given
@@ -18,7 +15,7 @@ from hypothesis import strategies as st
 
 from distrun import lifecycle
 from distrun.agent.protocol import Code
-from distrun.bundle.writer import make_redactor
+from distrun.bundle.archive import make_redactor
 from distrun.job.events import KINDS, decode, encode
 from distrun.job.folder import JobFolder
 from distrun.redaction.redactor import Redactor, own_words, secret_values
@@ -32,16 +29,15 @@ KEY = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC"
 @pytest.mark.parametrize("newline", ["\\n", "\\\\n", " "])
 def test_a_private_key_on_one_line_is_replaced(kind: str, newline: str) -> None:
     begin, end = f"-----BEGIN {kind}PRIVATE KEY-----", f"-----END {kind}PRIVATE KEY-----"
-    text = f"KEY='{newline.join([begin, KEY, KEY, end])}' by anna\nafter"
-    assert Redactor(users=["anna"], mask="***")(text) == f"KEY='{begin}***{end}' by user-1\nafter"
+    text = f"PEM='{newline.join([begin, KEY, KEY, end])}' by anna\nafter"
+    assert Redactor(users=["anna"], mask="***")(text) == f"PEM='{begin}***{end}' by user-1\nafter"
 
 
 def test_a_key_that_never_ends_hides_no_other_lines() -> None:
     text = f"no -----BEGIN PRIVATE KEY----- found\nnext\n\nat anna: {KEY}\nepoch 1/3: loss 0.5"
     assert Redactor(users=["anna"], mask="***")(text).split("\n")[-1] == "epoch 1/3: loss 0.5"
-    text = f"INFO -----BEGIN PGP PRIVATE KEY BLOCK-----\nINFO {KEY}\nINFO {KEY}=\nINFO done by me"
-    begin = text.partition("\n")[0]
-    assert Redactor()(text) == f"{begin}[secret-1]\nINFO done by me"
+    begin = "-----BEGIN PGP PRIVATE KEY BLOCK-----"
+    assert Redactor()(f"{begin}\n{KEY}\n{KEY}=\ndone by me") == f"{begin}[secret-1]\ndone by me"
 
 
 NAMES: dict[str, tuple[list[str], list[str], str, str]] = {
@@ -73,7 +69,6 @@ def test_names_are_replaced(what: str) -> None:
     users, hosts, text, shown = NAMES[what]
     redactor = Redactor((), users, hosts)
     assert redactor(text) == shown
-    assert redactor.kept == [each for each in (*users, *hosts) if each in ("ps", "worker")]
 
 
 @pytest.mark.parametrize(
@@ -127,12 +122,6 @@ def test_no_name_and_no_secret_makes_a_record_unreadable(kind: str) -> None:
         assert state.outcome == expected.outcome, number
 
 
-def test_bytes_that_are_no_text_stay_as_they_are() -> None:
-    line = b'{"event": "\xff", "MY_TOKEN": "hunter2-x"}'.decode("utf-8", "surrogateescape")
-    shown = Redactor(["hunter2-x"]).json(line).encode("utf-8", "surrogateescape")
-    assert shown == b'{"event": "\xff", "MY_TOKEN": "[secret-1]"}'
-
-
 def test_the_secrets_of_a_job_are_those_of_its_arguments_and_variables(tmp_path: Path) -> None:
     folder = JobFolder(tmp_path)
     argv = ["python", "--password", "of-argv", "--password=of-option", "mnist", "--token", "-9"]
@@ -140,15 +129,13 @@ def test_the_secrets_of_a_job_are_those_of_its_arguments_and_variables(tmp_path:
     plan = {
         "pass_env": ["DATA_URL"],
         "env": {"A_TOKEN": "of-all"},
+        "roles": [{"env": {"B_SECRET": "of-role"}}],
         "tasks": [{"argv": argv, "env": env}],
-        "secrets": {"hf": {"x": "of-map"}, "name": "of-name"},
     }
-    folder.plan_file.write_text(json.dumps(plan))
-    folder.resolved_spec_file.write_text(json.dumps({"roles": [{"env": {"B_SECRET": "of-role"}}]}))
+    folder.resolved_spec_file.write_text(json.dumps(plan))
     environ = {"DATA_URL": "https://data", "MY_PASSWORD": "of-shell", "HOME": "/root"}
-    places = ("argv", "option", "url", "all", "role", "shell", "map")
+    places = ("argv", "option", "url", "all", "role", "shell")
     assert set(secret_values(folder, environ)) == {*map("of-{}".format, places), "https://data"}
-    folder.plan_file.write_text("{")
     folder.resolved_spec_file.write_text("{")
     assert secret_values(folder, {}) == []
 
@@ -161,7 +148,6 @@ HIDDEN = "Xq7rT2mZ9kLw4Vb"
 NAME = "anna"
 PEM = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSj"
 LETTERS = (string.ascii_letters + string.digits) * 2
-BASIC = base64.b64encode(f"anna:{HIDDEN}".encode()).decode()
 
 FORMS = Path(__file__).with_name("secret_forms")
 
@@ -175,42 +161,26 @@ def forms(file: str) -> dict[str, str]:
 BY_NAME = forms("by_name.txt")
 SAID = {
     **BY_NAME, **forms("otherwise.txt"), "on the next line": f"Your token:\n{HIDDEN}\n",
-    "environ": f"A=1\0DB_PASSWORD={HIDDEN}\0B=2", "cmdline": f"train.py\0--db-password\0{HIDDEN}\0",
+    "environ": f"A=1\0DB_PASSWORD={HIDDEN}\0B=2",
     # By its form.
-    "smtp": f"send: 'AUTH PLAIN {BASIC}'", "basic": f"sent Basic {BASIC}",
     "private key": f"-----BEGIN PRIVATE KEY-----\n{HIDDEN}{PEM}\n-----END PRIVATE KEY-----",
     "private key in a log": f"I -----BEGIN EC PRIVATE KEY-----\nI {HIDDEN}{PEM}\nI -----END EC",
     "private key in yaml": f"key: |\n  -----BEGIN PRIVATE KEY-----\n  {PEM}\n  {HIDDEN}{PEM}=\n",
-    # Behind escapes.
-    "coloured name": f"\x1b[31mpass\x1b[0mword={HIDDEN}",
-    "coloured by rich": f"\x1b[33mapi_key\x1b[0m=\x1b[32m'ab{HIDDEN}'\x1b[0m",
-    "character set": f"pass\x1b(Bword={HIDDEN}",
-    "overstrike": "".join(f"{each}\b{each}" for each in f"password={HIDDEN}"),
-    "erased line": f"10%\rpassword={HIDDEN}\r20%",
-    "one character of CSI": f"pass\x9b1mword={HIDDEN}", "zero width": f"pass\u200bword={HIDDEN}",
-    "cut sequence": f"password=\x1b[{HIDDEN}",
 }  # fmt: skip
 
-SECRET_NAMES, MAYBE_SECRET, PLACES_OF_SECRETS, OF_MODELS = map(
-    str.split, forms("names.txt").values()
-)
+SECRET_NAMES, PLACES_OF_SECRETS, OF_MODELS = map(str.split, forms("names.txt").values())
 
 TOKENS = [
     "hf_" + LETTERS[:34], "api_org_" + LETTERS[:34], "ghp_" + LETTERS[:36], "gho_" + LETTERS[:36],
-    "github_pat_" + LETTERS[:22] + "_" + LETTERS[:59],
-    *(f"{each}-{LETTERS[:20]}" for each in ("glpat", "glrt", "glcbt", "tskey-auth", "NRAK")),
-    *(f"{each}_{LETTERS[:32]}" for each in ("glsa", "glc", "whsec", "lin_api", "ntn")),
-    *(each + "0123456789abcdef" * 2 for each in ("dapi", "shpat_", "SK", "key-")),
-    *(each + LETTERS[:43] for each in ("dp.pt.", "hvb.", "1//0", LETTERS[:14] + ".atlasv1.")),
-    *(each + LETTERS for each in ("LS0tLS1CRUdJTi", "IQoJb3JpZ2lu")),
+    "github_pat_" + LETTERS[:22] + "_" + LETTERS[:59], "dapi" + "0123456789abcdef" * 2,
+    *(f"{each}-{LETTERS[:20]}" for each in ("glpat", "glrt", "glcbt")),
+    *(each + LETTERS[:43] for each in ("hvb.", "1//0")),
     "AKIAABCDEFGHIJKLMNOP", "ASIAABCDEFGHIJKLMNOP", "AIza" + LETTERS[:35], "ya29." + LETTERS[:60],
     "GOCSPX-" + LETTERS[:28], "xoxb-1234567890-1234567890-" + LETTERS[:24],
     "xapp-1-A012-123-" + LETTERS[:24], "sk-" + LETTERS[:48], "sk-ant-api03-" + LETTERS[:60],
-    "sk_live_" + LETTERS[:24], "SG." + LETTERS[:22] + "." + LETTERS[:43], "npm_" + LETTERS[:36],
-    "pypi-AgEIcHlwaS5vcmc" + LETTERS[:40], "dckr_pat_" + LETTERS[:27],
-    "dop_v1_" + "0123456789abcdef" * 4, "hvs." + LETTERS[:24], "nvapi-" + LETTERS[:60],
+    "sk_live_" + LETTERS[:24], "npm_" + LETTERS[:36], "pypi-AgEIcHlwaS5vcmc" + LETTERS[:40],
+    "dckr_pat_" + LETTERS[:27], "hvs." + LETTERS[:24], "nvapi-" + LETTERS[:60],
     "gsk_" + LETTERS[:52], "r8_" + LETTERS[:37], "wandb_v1_" + LETTERS[:40],
-    "123456789:" + "AAH" + LETTERS[:32], "AGE-SECRET-KEY-1" + LETTERS[:58].upper(),
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcdefghijkl",
 ]  # fmt: skip
 
@@ -221,7 +191,7 @@ HARMLESS = [*(FORMS / "harmless.txt").read_text("utf-8").splitlines(), "opts = {
 def test_what_its_surroundings_say_is_a_secret_is_replaced(form: str) -> None:
     """Behind its name, it need not look random."""
     shown = Redactor(mask="***")(SAID[form])
-    assert not any(each in shown.lower() for each in (HIDDEN.lower(), BASIC.lower(), PEM.lower()))
+    assert not any(each in shown.lower() for each in (HIDDEN.lower(), PEM.lower()))
     plain = Redactor(mask="***")(SAID[form].replace(HIDDEN, "sun-shine"))
     assert "sun-shine" not in plain or form not in BY_NAME, plain
 
@@ -229,8 +199,6 @@ def test_what_its_surroundings_say_is_a_secret_is_replaced(form: str) -> None:
 def test_each_name_of_a_secret_hides_its_value_and_no_name_of_a_place_does() -> None:
     redact = Redactor(mask="***")
     assert [each for each in SECRET_NAMES if "sunshine" in redact(f"my_{each}=sunshine")] == []
-    assert [each for each in MAYBE_SECRET if HIDDEN in redact(f"{each}={HIDDEN}")] == []
-    assert [each for each in MAYBE_SECRET if "sunshine" not in redact(f"{each}=sunshine")] == []
     names = [f"password_{each}" for each in PLACES_OF_SECRETS]
     names += [f"{each}_{word}" for each in OF_MODELS for word in ("token", "pass")]
     assert [each for each in names if HIDDEN not in redact(f"{each}={HIDDEN}")] == []
@@ -240,12 +208,11 @@ def test_a_key_of_wandb_is_replaced() -> None:
     key = "0123456789abcdef" * 2 + "01234567"
     for text in (f"wandb login {key}", f"wandb: using the key {key}.", f"WANDB={key}"):
         assert key not in Redactor()(text)
-    assert key[:32] not in Redactor()(f'{{"username":"anna","key":"{key[:32]}"}}')  # Kaggle's
 
 
 @pytest.mark.parametrize("token", TOKENS)
 def test_a_token_of_a_known_service_is_replaced(token: str) -> None:
-    for around in ("using {}.", "'{}'", "x={},y", "/{}/", "a%3D{}%26", "/bot{}/x", "{}"):
+    for around in ("using {}.", "'{}'", "x={},y", "/{}/", "a%3D{}%26", "{}"):
         shown = Redactor(mask="***")(around.format(token))
         assert token[-8:] not in shown, shown
 
@@ -264,15 +231,7 @@ def test_a_text_that_only_resembles_a_secret_stays(text: str) -> None:
 KNOWN = "pass of the-Läb/7+x=9&z\"q'end~~~?"
 WRITTEN = {
     "as it is": KNOWN, "in a word": f"x{KNOWN}y", "url with slashes": quote(KNOWN),
-    "html": html.escape(KNOWN), "yaml": KNOWN.replace("'", "''"), "form": quote_plus(KNOWN),
-    "shell": shlex.quote(KNOWN), "shell, by hand": KNOWN.replace("'", "'\\''"),
-    "bytes": repr(KNOWN.encode()), "ascii": ascii(KNOWN), "hex": KNOWN.encode().hex(),
-    "base64": base64.b64encode(KNOWN.encode()).decode(),
-    "base64 of URLs": base64.urlsafe_b64encode(KNOWN.encode()).decode(),
-    "coloured": "".join(f"\x1b[3{n % 8}m{each}" for n, each in enumerate(KNOWN)),
-    "overstrike": "".join(f"{each}\b{each}" for each in KNOWN),
     "in a link": f"\x1b]8;;https://x/{quote(KNOWN, safe='')}\x07text\x1b]8;;\x07",
-    "with zero width": "\u200b".join(KNOWN),
 }  # fmt: skip
 
 
@@ -286,9 +245,7 @@ def test_a_known_secret_is_replaced_however_it_is_written(form: str) -> None:
         assert part not in shown, shown
 
 
-def test_a_short_secret_is_replaced_where_it_is_no_part_of_a_word_and_a_key_line_by_line() -> None:
-    assert Redactor(mask="***")(f"sid=a1{'x' * 9_000}, b") == "sid=***, b"
-    assert Redactor(["ab1c5", "test"])("ab1c5, xab1c5 test") == "[secret-1], xab1c5 test"
+def test_a_known_key_is_replaced_line_by_line() -> None:
     text = "first-line\nlog: second-line\n"
     assert Redactor([" first-line\n  second-line\n"], mask="***")(text) == "***\nlog: ***\n"
 

@@ -11,7 +11,7 @@ from typing import IO
 
 import click
 
-from distrun.bundle.writer import Part, make_redactor, write_bundle
+from distrun.bundle.archive import make_redactor, write_bundle
 from distrun.cli import console
 from distrun.cli.job_faults import find_job, tell_problem
 from distrun.cli.options import job_argument, output_option
@@ -64,25 +64,22 @@ def _write(folder: JobFolder, file: IO[bytes], *, keep_names: bool) -> list[str]
     names = format_count(len(set(redactor.names.values())), "name")
     secrets = format_count(len(redactor.secrets), "secret")
     lines.append(labelled("replaced", f"{names}, {secrets}"))
-    if redactor.kept:
-        text = f"{', '.join(redactor.kept)}: such words also have other meanings"
-        lines.append(labelled("not replaced", text))
     return lines
 
 
-def _listed(parts: Iterable[Part]) -> list[tuple[str, str]]:
+def _listed(parts: Iterable[tuple[str, int, int]]) -> list[tuple[str, str]]:
     """Return the parts in lines, those of tasks together."""
-    groups: dict[str, list[Part]] = {}
+    groups: dict[str, list[tuple[str, int, int]]] = {}
     for part in parts:
-        place, slash, _ = part.name.rpartition("/")
-        groups.setdefault(place if slash else part.name, []).append(part)
+        place, slash, _ = part[0].rpartition("/")
+        groups.setdefault(place if slash else part[0], []).append(part)
     lines = []
     for name, found in groups.items():
-        text = format_bytes(sum(each.size for each in found))
-        if len(found) > 1 or "/" in found[0].name:
+        names, sizes, cuts = zip(*found, strict=True)
+        text = format_bytes(sum(sizes))
+        if len(found) > 1 or "/" in names[0]:
             text = f"{format_count(len(found), 'file')}, {text}"
-        left_out = sum(each.left_out for each in found)
         where = "before" if name == "logs" or name.endswith(LOG_SUFFIX) else "after"
-        cut = f"; {format_bytes(left_out)} {where} are left out" if left_out else ""
+        cut = f"; {format_bytes(sum(cuts))} {where} are left out" if any(cuts) else ""
         lines.append((name, text + cut))
     return lines

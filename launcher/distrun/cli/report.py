@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from distrun.bundle.reader import About, opened
+from distrun.bundle.archive import About, opened
 from distrun.cli import console
 from distrun.cli.job_faults import find_job, tell_problem
 from distrun.cli.options import job_argument, output_option, task_option

@@ -51,3 +51,14 @@ def _tensorflow(folders: Iterable[Path]) -> Iterator[str]:
             for name in sorted(os.listdir(folder)):
                 if package := _PACKAGE.fullmatch(name):
                     yield package[1]
+
+
+def here() -> dict[str, str]:
+    """Return the versions of distrun, and of packages for this interpreter."""
+    from importlib import metadata  # slow, and a launch does not need it
+
+    found = {"distrun": sys.modules["distrun"].__version__}
+    for name in ("tensorflow", "tf_keras", "keras", "numpy"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from distrun import __version__
 from distrun.frozen import replace
 from distrun.job import events, history
 from distrun.job.folder import JobFolder
@@ -238,7 +239,7 @@ def _panel(
 
 def render(runs: Sequence[Run], tables: Mapping[str, Sequence[tuple[str, Sequence[str]]]]) -> str:
     """Return the page. `tables`: rows of a name and a value for each job, by the table's title."""
-    from distrun.report.page import date, template, versions  # slow: `compare` may need no page
+    from distrun.report.page import date, template  # slow: `compare` may need no page
 
     return template("compare.html").render(
         jobs=[run.id for run in runs],
@@ -246,5 +247,5 @@ def render(runs: Sequence[Run], tables: Mapping[str, Sequence[tuple[str, Sequenc
         plots=drawn(runs),
         redact=str,
         made_at=date(time.time()),
-        version=versions()["distrun"],
+        version=__version__,
     )

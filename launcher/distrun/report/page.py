@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import sys
 import time
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol import Cause
 from distrun.frozen import replace
-from distrun.job import events, held_package, history
+from distrun.job import events, held_package, history, installed
 from distrun.job.end_report import end_line, failure_report
 from distrun.job.events import Result
 from distrun.job.folder import JobFolder
@@ -45,7 +42,7 @@ from distrun.words.verdicts import labelled, steps_text
 if TYPE_CHECKING:
     import jinja2
 
-    from distrun.bundle.reader import About
+    from distrun.bundle.archive import About
 
 _MOST_TASKS = 48
 """That are drawn, and whose logs are shown."""
@@ -84,7 +81,7 @@ class Report:
         self.made_at = time.time() if about is None else about.made_at
         self.is_running = self.job.is_running if about is None else about.is_running
         self.phase = self.job.phase if about is None else about.phase
-        self.versions = versions() if about is None else about.versions
+        self.versions = installed.here() if about is None else about.versions
         self.history = self.job.history
         self.all_tasks = self._all_tasks()
         until = self.job.state.ended_at or self._last_known()
@@ -362,11 +359,3 @@ def date(at: float) -> str:
 @functools.cache
 def part(name: str) -> str:
     return held_package.read(str(Path(__file__).with_name(name))).decode("utf-8")
-
-
-def versions() -> dict[str, str]:
-    found = {"distrun": sys.modules["distrun"].__version__}  # the package of this module
-    for name in ("tensorflow", "tf_keras", "keras", "numpy"):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
