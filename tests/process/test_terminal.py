@@ -143,40 +143,6 @@ def test_without_a_name_a_running_job_is_meant(distrun: Distrun, job: str, tmp_p
     assert distrun.status()["name"] == "newer"
 
 
-PROGRAM = """
-import os, signal, sys, time, weakref
-from distrun.cli import signals
-
-signals.install()
-set_timer = signal.setitimer
-
-def set_timer_slowly(*arguments):
-    set_timer(*arguments)
-    time.sleep(0.05)  # the alarm comes before the callback has returned
-
-if sys.argv[2] == "slowly":
-    signal.setitimer = set_timer_slowly
-
-class Referent:
-    pass
-
-referent = Referent()
-number = signal.Signals[sys.argv[1]]
-reference = weakref.ref(referent, lambda _: os.kill(os.getpid(), number))
-try:
-    del referent
-    time.sleep(60)
-except signals.ENDED as error:
-    print("ended by", int(signals.signal_of(error)))
-"""
-
-
-def test_it_is_raised_again() -> None:
-    for name, number, speed in (("SIGTERM", 15, "at once"), ("SIGINT", 2, "slowly")):
-        done = captured([sys.executable, "-c", PROGRAM, name, speed])
-        assert (done.stdout, done.stderr) == (f"ended by {number}\n", "")
-
-
 WHILE_STARTING = """
 import os, sys, time
 from distrun.agent.linux.syscalls import ENDING_SIGNALS, blocked

@@ -211,8 +211,7 @@ class ShownJob(Listener):
             return 0
         if not self.folder.events_file.exists():
             text = f"the job's record, {self.folder.path}, was removed while the job ran"
-            lost = self._follower is not None and self._follower.has_lost_output
-            console.print_message(f"{text}; output since then is lost" if lost else text)
+            console.print_message(f"{text}; output since then is not shown")
         if self._follower is not None:
             on_dropped = DroppedOutput([self.folder])
             for task, size in self._follower.dropped.items():

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import signal
-import sys
 from types import CodeType, FrameType
 
 from distrun.cli import streams
 
-_AGAIN_SECONDS = 0.01
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """As in syscalls, which no command imports before it needs that."""
 
@@ -33,28 +31,6 @@ def install() -> None:
     defaults = (each for each in ENDING_SIGNALS if signal.getsignal(each) is signal.SIG_DFL)
     for number in (signal.SIGINT, *defaults):
         signal.signal(number, _end)
-    sys.unraisablehook = _raise_again
-
-
-def _raise_again(lost: sys.UnraisableHookArgs) -> None:
-    """Python loses what is raised in a callback of a weak reference: raise it after that."""
-    number = signal_of(lost.exc_value)
-    if number is None:
-        sys.__unraisablehook__(lost)
-        return
-
-    def end(_number: int, frame: FrameType | None) -> None:
-        caller = frame
-        while caller is not None:
-            if caller.f_code is _raise_again.__code__:
-                return  # the callback has not returned: it would be lost again
-            caller = caller.f_back
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        if signal.getsignal(number) is _end:
-            _end(number, frame)
-
-    signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS, _AGAIN_SECONDS)
 
 
 def restore() -> None:

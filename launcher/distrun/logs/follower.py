@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import select
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +11,7 @@ from distrun.agent.linux import syscalls
 from distrun.agent.linux.syscalls import Inotify
 from distrun.logs.line_buffer import LineBuffer
 from distrun.logs.repeats import RepeatFolder
-from distrun.logs.task_log import Extent, OpenLog, TaskLog
+from distrun.logs.task_log import Extent, TaskLog
 from distrun.logs.view import Formatter, View
 
 _CHUNK = 1 << 16  # bytes that one call of read takes from a task
@@ -26,7 +25,6 @@ _BUSY = 0.05  # seconds after which this begins
 _BUSY_POLL = 0.01
 _PAUSE = 0.05  # seconds without output that end it
 _MOST_POLLED = 64  # logs; asking for the sizes of more takes longer than being told
-_MOST_OPEN = 100  # logs that stay open; a job may have a thousand
 
 
 class Follower:
@@ -44,8 +42,7 @@ class Follower:
     has asked inotify waits 15 ms for the kernel.
 
     The logs need not exist yet. Their folders should exist; otherwise they are polled. A log that
-    shrinks is read again from its beginning. When the folders are removed, the logs that are open
-    are polled: tasks may still write to them.
+    shrinks is read again from its beginning.
     """
 
     def __init__(
@@ -59,18 +56,9 @@ class Follower:
         watch_after: float = 0.0,
     ) -> None:
         verbatim = view.verbatim and len(logs) == 1
-        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        is_limited = limit != resource.RLIM_INFINITY
-        most_open = min(_MOST_OPEN, limit // 4) if is_limited else _MOST_OPEN
         self._tails = [
-            _Tail(
-                log,
-                view,
-                start,
-                LineBuffer(verbatim=verbatim, raw=view.raw),
-                keep=number < most_open,
-            )
-            for number, (log, start) in enumerate(zip(logs, starts or [0] * len(logs), strict=True))
+            _Tail(log, view, start, LineBuffer(verbatim=verbatim, raw=view.raw))
+            for log, start in zip(logs, starts or [0] * len(logs), strict=True)
         ]
         self._folder = RepeatFolder(view, [log.task for log in logs]) if fold else None
         self._ready = select.epoll()
@@ -83,7 +71,6 @@ class Follower:
         for tail in self._tails:
             self._by_name.setdefault(tail.file_name, []).append(tail)
         self._folders = {os.path.dirname(log.path) for log in logs}
-        self._is_removed = False
         self._inotify: Inotify | None = None
         self._watches: list[int] = []
         """The watched folders, by their numbers."""
@@ -103,16 +90,11 @@ class Follower:
         now, due = time.monotonic(), []
         if self._watch_due is not None:
             due.append(self._watch_due)
-        elif self._is_removed or self._inotify is None or self._is_busy:
+        elif self._inotify is None or self._is_busy:
             due.append(self._read_at + (_BUSY_POLL if self._is_busy else _POLL))
         if self._folder is not None and self._folder.wait is not None:
             due.append(now + self._folder.wait)
         return max(0.0, min(due) - now) if due else None
-
-    @property
-    def has_lost_output(self) -> bool:
-        """Whether a log was removed and what was written to it since cannot be read."""
-        return any(tail.file.is_lost for tail in self._tails)
 
     @property
     def dropped(self) -> dict[str, int]:
@@ -172,8 +154,6 @@ class Follower:
 
     def close(self) -> None:
         self._ready.close()
-        for tail in self._tails:
-            tail.file.close()
         self._close_inotify()
 
     def _close_inotify(self) -> None:
@@ -198,8 +178,7 @@ class Follower:
         seen = self._inotify.drain()
         if self._is_busy:
             return set(self._tails)
-        self._is_removed = not all(map(os.path.isdir, self._folders))
-        if self._is_removed or any(number < 0 for number, _ in seen):
+        if any(number < 0 for number, _ in seen):
             return set(self._tails)
         return {tail for _, name in seen for tail in self._by_name.get(name, ())}
 
@@ -245,12 +224,9 @@ class Follower:
 
 
 class _Tail:
-    def __init__(
-        self, log: TaskLog, view: View, start: int, lines: LineBuffer, *, keep: bool
-    ) -> None:
+    def __init__(self, log: TaskLog, view: View, start: int, lines: LineBuffer) -> None:
         self._log = log
         self.file_name = os.fsencode(os.path.basename(log.path))
-        self.file = OpenLog(log, keep=keep)
         self.task = log.task
         self.formatter = Formatter(view, log.task, counts=True)
         self._is_timed = view.is_timed
@@ -270,7 +246,7 @@ class _Tail:
         return self.at < self._extent.size
 
     def refresh(self) -> bool:
-        self._extent = self.file.extent()
+        self._extent = self._log.extent()
         if self._extent.size < self.at:
             self.at = 0
         return self.behind
@@ -279,7 +255,7 @@ class _Tail:
         """Whole lines to show, and when they were written."""
         if not self.behind and not self.refresh():
             return
-        start, chunk = self.file.read_kept(self.at, min(_CHUNK, self._extent.size - self.at))
+        start, chunk = self._log.read_kept(self.at, min(_CHUNK, self._extent.size - self.at))
         if start > self.at:
             self.dropped = self.at = start
             self._lines.discard()

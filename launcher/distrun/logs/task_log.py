@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import contextlib
 import os
 import stat
 from typing import TYPE_CHECKING, NamedTuple
@@ -228,55 +227,6 @@ class _Section(NamedTuple):
     start: int
     end: int
     shift: int
-
-
-class OpenLog:
-    """A task's log that stays open once it exists, so that it can be read after its removal.
-
-    A missing log is empty. A log that was replaced is read from the new file. Without `keep`, the
-    log is opened for each read.
-    """
-
-    def __init__(self, log: TaskLog, *, keep: bool) -> None:
-        self._log = log
-        self._keep = keep
-        self._file: int | None = None
-        self.is_lost = False
-        """Whether the log was missing, and not open, at the last call of :meth:`extent`."""
-        self.extent()
-
-    def extent(self) -> Extent:
-        try:
-            found = _stat(self._log.path)
-        except FileNotFoundError:
-            self.is_lost = self._file is None
-            if self._file is None:
-                return Extent(0, 0.0)
-            found = os.fstat(self._file)
-        else:
-            self.is_lost = False
-            self._open(found)
-        return Extent(found.st_size, found.st_mtime)
-
-    def read_kept(self, offset: int, size: int) -> tuple[int, bytes]:
-        if self._file is None:
-            return self._log.read_kept(offset, size)
-        return _read_kept(self._file, offset, size)
-
-    def close(self) -> None:
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
-
-    def _open(self, found: os.stat_result) -> None:
-        if self._file is not None and os.path.samestat(found, os.fstat(self._file)):
-            return
-        self.close()
-        if not self._keep:
-            return
-        # No descriptor may be left, or the log was removed just now.
-        with contextlib.suppress(OSError), open_regular_file(self._log.path) as file:
-            self._file = os.dup(file.fileno())
 
 
 def _read_at(path: str, offset: int, size: int) -> bytes:
