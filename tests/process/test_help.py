@@ -19,7 +19,7 @@ from distrun.words.kinds import kinds
 from harness import tfjobs
 from harness.command import Distrun, run_here, write_program
 from harness.processes import captured
-from harness.requirements import need_tensorflow
+from harness.requirements import missing, need_tensorflow
 from harness.values import not_none
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -310,6 +310,15 @@ def in_bash(folder: Path, tools: Path, *lines: str) -> list[list[str]]:
         check=True,
     )
     return [line.split() for line in done.stdout.splitlines()]
+
+
+def test_zsh_completes_without_any_set_up(distrun: Distrun) -> None:
+    if lacking := missing(["zsh"]):
+        pytest.skip(lacking)
+    script = 'eval "$(distrun completion zsh)"; print $_comps[distrun]'
+    path = f"{distrun.write_tool()}:{os.environ['PATH']}"
+    done = captured(["zsh", "-fc", script], env={"PATH": path, "HOME": str(distrun.home)})
+    assert (done.stdout, done.stderr) == ("_distrun_completion\n", "")
 
 
 @pytest.fixture

@@ -385,7 +385,8 @@ def test_hosts_without_a_disk_and_without_proc_are_told(ssh: Ssh, distrun: Distr
 
 
 def test_printing_profiles_and_a_read_only_home_do_no_harm(ssh: Ssh, distrun: Distrun) -> None:
-    profiles = {"bash": ".bashrc", "fish": ".config/fish/config.fish", "tcsh": ".cshrc"}
+    profiles = {"bash": ".bashrc", "tcsh": ".cshrc", "zsh": ".zshenv"}
+    profiles["fish"] = ".config/fish/config.fish"
     installed = {shell: path for shell in profiles if (path := shutil.which(shell))}
     *on, read_only = ssh.hosts(len(installed) + 1)
     for host, (shell, path) in zip(on, installed.items(), strict=True):

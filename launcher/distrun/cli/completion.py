@@ -14,6 +14,7 @@ import click
 from click.shell_completion import (
     BashComplete,
     CompletionItem,
+    ZshComplete,
     add_completion_class,
     get_completion_class,
     split_arg_string,
@@ -44,6 +45,16 @@ class Bash(BashComplete):
         words = split_arg_string(line)[1:]
         incomplete = words.pop() if words and not line[-1:].isspace() else ""
         return words, incomplete
+
+
+@add_completion_class
+class Zsh(ZshComplete):
+    """Click's completion for zsh, also for a ~/.zshrc that has not called `compinit`."""
+
+    source_template = ZshComplete.source_template.replace(
+        "    compdef ",
+        "    (( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n    compdef ",
+    )
 
 
 @click.command("completion")
