@@ -57,7 +57,7 @@ if os.environ["DISTRUN_TASK"] == "worker:1" and os.fork() == 0:
 for i in range(60): print("step", i, flush=True); time.sleep(0.05)
 """
 CALLS = """import os, pathlib, subprocess, sys
-folder = pathlib.Path("log"); folder.mkdir(exist_ok=True)
+folder = pathlib.Path("runs/9"); folder.mkdir(parents=True, exist_ok=True)
 pathlib.Path("own.py").write_text("{{}}['x']")
 with (folder / f"{{os.environ['DISTRUN_TASK'][-1]}}.txt").open("w") as log:
     subprocess.run([sys.executable, "own.py"], stdout=log, stderr=log, check={})
@@ -77,9 +77,8 @@ p = argparse.ArgumentParser(); p.add_argument("--epochs", type=int); print(p.par
 AS_SHELL = "write [bash, -c, 'source venv/bin/activate && "
 CASES = {
     "executed notebook": run(
-        '{"cells": [], "nbformat": 4}',
-        *(65, "is a notebook, not a script", "jupyter nbconvert --to script 'a b.ipynb'"),
-        name="a b.ipynb"),
+        '{"cells": [], "nbformat": 4}', 65, "is a notebook, not a script",
+        "jupyter nbconvert --to script 'a b.ipynb'", name="a b.ipynb"),
     "converted notebook": run(
         "get_ipython().system('pip install -q x')\nprint('hi')\n",
         *(65, "is for IPython, not for Python", "line 1: get_ipython", "sed -i -E")),
@@ -120,9 +119,11 @@ CASES = {
         "#!/bin/bash\npython3 -c 'import nn' &> log",
         *(1, r"cause .*ModuleNotFoundError: .*'nn'.*log:\d: ModuleNotFoundError")),
     "a failure of a child whose output is sent to a file": run(
-        CALLS.format(True), 1, r"cause .*KeyError: 'x', at own\.py:1", r"try .*: log/\d\.txt"),
+        CALLS.format(True), 1, r"cause .*KeyError: 'x', at own\.py:1", r"try .*: runs/9/\d\.txt"),
     "a child whose exit code and output are lost": run(
-        CALLS.format(False), 0, r"exited 0 although .*'x' \(in log/\d\.txt\), at own\.py:1"),
+        CALLS.format(False), 0, r"exited 0 although .*'x' \(in runs/9/\d\.txt\), at own\.py:1"),
+    "a child whose exit code a program looks at": run(
+        CALLS.format("False).returncode  # ("), 0, r"succeeded in [\d.]+ s · logs: "),
     "a failure that only a program's own log has": run(
         "import logging as l, sys; l.basicConfig(filename='own.log')\ntry: {}['x']\n"
         "except KeyError: l.exception('no x'); sys.exit(1)\n",
@@ -140,9 +141,8 @@ CASES = {
         "{command: [source, venv/bin/activate, '&&', python]}",
         *(69, re.escape(f"{AS_SHELL}python']"))),
     "a line as one word": launch(
-        "{command: ['python train.py --epochs 2']}",
-        *(69, re.escape("write [python, train.py, --epochs, 2]")),
-        train_py=HELLO),
+        "{command: ['python train.py --epochs 2']}", 69,
+        re.escape("write [python, train.py, --epochs, 2]"), train_py=HELLO),
     "flags of TensorFlow 1": Case(
         {"train.py": FLAGS, **TENSORFLOW_1},
         [*RUN, "--ps", "1", "train.py", "{address:ps:0}", "{role}:{index}"],

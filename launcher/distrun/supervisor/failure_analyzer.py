@@ -54,9 +54,11 @@ _OPENED = re.compile(
     r"""(?m)^(?!\s*#)(?=.*(?:(?:, ?|\.open\()(?:mode=)?["'][wax]|FileHandler|filename=|\.add\())"""
     r""".*?["']([^"'\s]*(?:err|log|out|txt))["']"""
 )
-_SENDS = re.compile(r"\bstd(?:out|err) ?=|\bos\.system\(|\bshell=True|\blog(?:ging|uru)\b")
-"""How a program in Python opens a file to write, and sends output there: its own or another's."""
-_SENDS_OTHERS = re.compile(r"\bstdout=|\bos\.system\(|\bshell=True")
+_SENDS = re.compile(r"\bstdout=|\bos\.system\(|\bshell=True")
+_SENDS_OWN = re.compile(r"\bstd(?:out|err) =|\blog(?:ging|uru)\b")
+"""How a program in Python opens a file to write, and sends output of others or its own there."""
+_MOST_CLOSING = 5.0
+"""Seconds from what a program writes into its own log to its exit, if that was why."""
 _ASSIGNED = re.compile(rf"(?m)^\s*(?:export )?(\w+)={_PATH}")
 _VARIABLE = re.compile(r"\$\([^)]*\)|\$\{?(\w+)[^}/.]*\}?")
 """In a path of a shell script: a variable, or what a command prints."""
@@ -275,8 +277,7 @@ class FailureAnalyzer:
         known = said and not (
             said.code is Code.EXITED_BY_ITSELF or said.text.startswith("CalledProcessError:")
         )
-        sends = _SENDS if said else _SENDS_OTHERS  # a file of errors that it caught shows no end
-        for name, tail in () if known else self._written_files(sends):
+        for name, tail in () if known else self._written_files(has_failed=bool(said)):
             numbers, tasks = re.findall(r"\d+", name), self._job.state.tasks.values()
             own = [each for each in tasks if each.name in name or str(each.index) in numbers]
             tails = {each.name: tail for each in own or tasks}
@@ -295,26 +296,32 @@ class FailureAnalyzer:
                 return replace(found, cause=cause, evidence=tuple(lines))
         return by_log
 
-    def _written_files(
-        self, sends: re.Pattern[str] = _SENDS_OTHERS
-    ) -> Iterator[tuple[str, LogTail]]:
+    def _written_files(self, *, has_failed: bool = False) -> Iterator[tuple[str, LogTail]]:
         """Yield the files to which a script has sent output since the job began."""
         from distrun.verdict.log_analysis import LogTail
+        from distrun.verdict.success import LOOKS
 
-        text, folder = "\n".join(self._shell_texts().values()), self._spec.program.workdir
+        state, folder = self._job.state, self._spec.program.workdir
+        text = "\n".join(self._shell_texts().values())
         values = dict(_ASSIGNED.findall(text))
         fill = partial(_VARIABLE.sub, lambda found: values.get(found[1] or "", "*"))
-        patterns = [fill(fill(path)) for path in _SENT_TO.findall(text)]  # a value may have others
-        for _, text in self._scripts():
-            known = re.sub(r"\{[^{}\n]*\}", "*", text if sends.search(text) else "")
-            for path in (*_OPENED.findall(known), *_SENT_TO.findall(known)):
-                patterns += [path, f"*/{os.path.basename(path)}"]
-        for pattern in dict.fromkeys(patterns):
-            is_known = pattern.strip("*/")
-            for found in sorted(glob.glob(os.path.join(folder, pattern))) if is_known else ():
+        # A value may have variables, too.
+        since = {fill(fill(path)): state.created_at for path in _SENT_TO.findall(text)}
+        end = max((task.exited_at or 0.0 for task in state.tasks.values()), default=0.0)
+        for _, program in self._scripts():
+            sends = _SENDS.search(program) and (has_failed or not LOOKS.search(program))
+            is_known = sends or (has_failed and _SENDS_OWN.search(program))
+            text = re.sub(r"\{[^{}\n]*\}", "*", program) if is_known else ""
+            for path in (*_OPENED.findall(text), *_SENT_TO.findall(text)):
+                for each in ("", "*/", "*/*/"):
+                    pattern = each + os.path.basename(path) if each else path
+                    since[pattern] = state.created_at if sends else end - _MOST_CLOSING
+        for pattern, first in since.items():
+            names = pattern.strip("*/") and glob.glob(os.path.join(folder, pattern))
+            for found in sorted(names):
                 with contextlib.suppress(OSError), open_regular_file(found) as file:
                     start = file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES[0]))
-                    if os.fstat(file.fileno()).st_mtime >= self._job.state.created_at:
+                    if os.fstat(file.fileno()).st_mtime >= first:
                         tail = LogTail(file.read() or b"", start == 0)
                         yield found.removeprefix(f"{folder}/"), tail
 

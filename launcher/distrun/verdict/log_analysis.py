@@ -29,12 +29,10 @@ _CONTINUED = re.compile(
     r"|The error could be from a previous|This is usually caused by an earlier error"
 )
 """The beginnings of the second and later lines of TensorFlow's messages."""
-_AT_EXIT = re.compile(
-    r"Original exception was:|\S+/resource_tracker\.py:\d+: UserWarning:|  warnings\.warn\("
-    r"|g?make(?:\[\d+\])?: "
-)
+_AT_EXIT = re.compile(r"Original exception was:|g?make(?:\[\d+\])?: ")
 _OF_RUNNER = re.compile(
-    r"ERROR conda\.cli\.main_run:execute\(|g?make(?:\[\d+\])?: \*\*\* \[.*\] Error \d"
+    r"\S+\.py:\d+: \w{0,40}Warning: |  warnings\.warn\("
+    r"|ERROR conda\.cli\.main_run:execute\(|g?make(?:\[\d+\])?: \*\*\* \[.*\] Error \d"
     r"|srun: (?:error: \S+: tasks? [\d,-]+: Exited with|Terminating )"
     r"|(?:real|user|sys)\s+[\dm]+\.\d+s?$|(?:See|Run) '\S[^']{0,80} --help'"
     r"|Command exited with non-zero status \d|\t(?:Average|Command|Elapsed|Exit|File|Involuntary"

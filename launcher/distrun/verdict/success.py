@@ -102,7 +102,8 @@ _CALLED = re.compile(r"""(?m)^(?!\s*#)(?:.*[\s;&|("'])?([^\s;&|("']+\.sh)(?=[\s;
 """A path that ends in .sh, in a line that is no comment."""
 _KILLS = re.compile(r"\b(?:p?kill|SIGKILL|terminate|timeout)\b")
 _AGAIN = re.compile(r"(?i)\bre-?(?:start|spawn|launch|try|tri|plac|queu|submit)")
-_LOOKS = re.compile(r"\b(?:returncode|exitcode|CalledProcessError)\b|(?:if|=) os\.system\(")
+LOOKS = re.compile(r"\b(?:returncode|exitcode|CalledProcessError)\b|(?:if|=) os\.system\(")
+"""A program looks at how what it has started ended."""
 _ECHO = re.compile(
     r"\b(?:echo|printf) (?:-\w+ )?((?:\"[^\"\n]{0,200}\"|'[^'\n]{0,200}'|[^;&|)\n\"']){1,200})"
 )
@@ -171,7 +172,7 @@ def success_verdict(
     found = [
         *_left_at_work(done),
         *_crashed_children(done, log_of, shell, shell + text),
-        *_hidden_exceptions(done, log_of, shell, hider, scripts),
+        *_hidden_exceptions(done, log_of, shell, hider, scripts, read_program),
         *_timed_out(done, shell, hider("timeout")),
         *_left_behind(state, done, log_of),
         *_without_contact(state),
@@ -229,7 +230,7 @@ def _crashed_children(
             printed = None  # a word alone may be of a game
         cause = Cause(Code.CHILD_CRASHED, task=task.name)
         is_done = _TOTALS & task.reported.keys() and not _reached_of_total(task.reported)
-        is_seen = is_done and _LOOKS.search(text)  # by the program, which came to its end
+        is_seen = is_done and LOOKS.search(text)  # by the program, which came to its end
         if child is not None and (child.within or (child.signal in CRASH_SIGNALS and not is_seen)):
             yield cause._replace(signal=child.signal), ()
         elif printed is not None and (
@@ -251,6 +252,7 @@ def _hidden_exceptions(
     shell: str,
     hider: Callable[[str], str],
     scripts: Collection[str],
+    read_program: Callable[[str], str],
 ) -> Iterator[Found]:
     for task in done:
         log = log_of(task)
@@ -264,7 +266,7 @@ def _hidden_exceptions(
         after = next((line for line in rest if line[:1].strip()), "")
         ignored = after if after.endswith("(ignored)") else ""  # make's words
         code, path = Code.EXCEPTION_HIDDEN, ""
-        is_aside = raised.is_uncaught_aside or _is_of_another_script(log, scripts)
+        is_aside = raised.is_uncaught_aside or _is_of_another_script(log, scripts, read_program)
         if is_aside and log.frame is not None and not _printed(rest):
             code = Code.EXCEPTION_ASIDE
         elif log.ends_with_exception or (
@@ -288,7 +290,7 @@ def _went_on(
 ) -> Iterator[Found]:
     """Find commands of a shell script, and child processes, that failed while others went on."""
     shell = "\n".join(shell_texts.values())
-    is_handled = _TRIES_AGAIN.search(shell) or (not shell and _LOOKS.search(text))
+    is_handled = _TRIES_AGAIN.search(shell) or (not shell and LOOKS.search(text))
     for task, log in logged:
         failed = [*_not_set_up(log, shell_texts)]
         if task.name not in hidden and not is_handled:
@@ -497,7 +499,9 @@ def _reached_of_total(own: Mapping[str, str]) -> str:
     return f"{key.lower()} {own.get(key, '0')} of {own[f'{key}S']}" if is_short else ""
 
 
-def _is_of_another_script(log: LogAnalysis, scripts: Collection[str]) -> bool:
+def _is_of_another_script(
+    log: LogAnalysis, scripts: Collection[str], read_program: Callable[[str], str]
+) -> bool:
     """Whether another program than the task's own ended with the exception.
 
     The traceback of an exception that a program catches begins where it is caught.
@@ -506,7 +510,10 @@ def _is_of_another_script(log: LogAnalysis, scripts: Collection[str]) -> bool:
     if raised is None or raised.linked or not scripts:
         return False
     begins = _MODULE.match(log.lines[raised.first + 1])
-    return begins is not None and begins[2] not in scripts
+    if begins is None or begins[2] in scripts:
+        return False
+    text = read_program(begins[1])
+    return not (text and _is_caught(text, int(begins[3])))
 
 
 def _only_echoes(rest: list[str], text: str) -> bool:
