@@ -116,8 +116,8 @@ CASES = {
         "#!/bin/bash\nL=${USER}_$(date +%s).log\npython3 -c 'import nn' &> $L\ntail -n 1 $L\n",
         *(0, r"exited 0 although .*ModuleNotFoundError: .*'nn'.* hidden at t\.sh:4: tail -n 1 ")),
     "a failure whose output is sent to a file": run(
-        "#!/bin/bash\npython3 -c 'import nn' &> log",
-        *(1, r"cause .*ModuleNotFoundError: .*'nn'.*log:\d: ModuleNotFoundError")),
+        "#!/bin/bash\ncd /no/folder\npython3 -c 'import nn' &> log",
+        *(1, r"cause .*ModuleNotFoundError: .*'nn'", r"cd: /no/.*log:\d: ModuleNotFoundError")),
     "a failure of a child whose output is sent to a file": run(
         CALLS.format(True), 1, r"cause .*KeyError: 'x', at own\.py:1", r"try .*: runs/9/\d\.txt"),
     "a child whose exit code and output are lost": run(

@@ -364,6 +364,7 @@ class FailureAnalyzer:
 
         by_log = analyze(failure, logs.read)
         verdict = self._with_files(by_log, partial(analyze, failure)) or by_log
+        verdict = self._with_set_up(verdict, logs)
         cause = verdict.cause
         if cause.code is Code.KERAS_2_CODE and not self._may_use_keras(logs.read(cause.task).raw):
             cause = cause._replace(code=Code.EXCEPTION_RAISED)
@@ -387,6 +388,17 @@ class FailureAnalyzer:
         elif verdict.kind is Kind.CLUSTER_MISMATCH and not cause.path:
             cause = cause._replace(path=self.find_tf_config_line()[0])
         return replace(verdict, cause=cause)
+
+    def _with_set_up(self, verdict: Verdict, logs: _Logs) -> Verdict:
+        """Return a verdict; if a shell could not set up what it ran, with that as evidence."""
+        from distrun.verdict.log_analysis import LogAnalysis
+        from distrun.verdict.success import not_set_up
+
+        log = LogAnalysis(logs.read(verdict.task), 1, verdict.task) if verdict.task else None
+        told = [] if log is None else [*not_set_up(log, self._shell_texts())]
+        shown = (log.evidence(at) for at, _ in told if log)
+        before = [each for each in shown if each not in verdict.evidence][:1]
+        return replace(verdict, evidence=(*before, *verdict.evidence))
 
     def _by_own_signal(self, verdict: Verdict, failure: Failure, logs: _Logs) -> Verdict:
         """Return a preemption with the line of a script that sends that signal, too.

@@ -292,7 +292,7 @@ def _went_on(
     shell = "\n".join(shell_texts.values())
     is_handled = _TRIES_AGAIN.search(shell) or (not shell and LOOKS.search(text))
     for task, log in logged:
-        failed = [*_not_set_up(log, shell_texts)]
+        failed = [*not_set_up(log, shell_texts)]
         if task.name not in hidden and not is_handled:
             ended = _ended(log, shell, scripts, read_program)
             for at, name in (*ended, *_refused(log, shell, read_program)):
@@ -376,7 +376,7 @@ def _timed_out(done: list[TaskState], text: str, path: str) -> Iterator[Found]:
             yield Cause(Code.TIMEOUT_HIDDEN, task=task.name, seconds=seconds, path=path), ()
 
 
-def _not_set_up(log: LogAnalysis, scripts: Mapping[str, str]) -> Iterator[tuple[int, str]]:
+def not_set_up(log: LogAnalysis, scripts: Mapping[str, str]) -> Iterator[tuple[int, str]]:
     """Yield where a shell says that its `cd` or the like, or Python, has failed, and its line."""
     texts = {name.partition(" ")[0]: text.splitlines() for name, text in scripts.items()}
     for at, said in enumerate(log.lines if texts else ()):
