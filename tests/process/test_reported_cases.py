@@ -94,8 +94,7 @@ CASES = {
             "bin/run.sh": "#!/bin/bash\n# as bin/other.sh\nbash bin/setup.sh\n"
             'bash "$(dirname "$0")/own.sh" | cat\necho all done',
         },
-        [*RUN, "bin/run.sh"],
-        0,
+        *([*RUN, "bin/run.sh"], 0),
         (r"train\.py:3; its exit code is hidden at own\.sh:2: echo training finished",)),
     "a shard is missing": run(
         "raise RuntimeError('ck/m-1.data-00000-of-00001; No such file or directory')",
@@ -131,8 +130,7 @@ CASES = {
     "children of a fork that hang": launch(
         SCRIPT,
         *(75, r'train\.py:5 made by fork, .*use multiprocessing\.get_context\("spawn"\)'),
-        more="timeouts: {stall: 4s}\n",
-        train_py=FORKS),
+        more="timeouts: {stall: 4s}\n", train_py=FORKS),
     "relative import": Case(
         {"pkg/train.py": "from . import model\n", "pkg/model.py": "", "pkg/__init__.py": ""},
         *([*RUN, "pkg/train.py"], 65),
@@ -145,8 +143,7 @@ CASES = {
         re.escape("write [python, train.py, --epochs, 2]"), train_py=HELLO),
     "flags of TensorFlow 1": Case(
         {"train.py": FLAGS, **TENSORFLOW_1},
-        [*RUN, "--ps", "1", "train.py", "{address:ps:0}", "{role}:{index}"],
-        0,
+        *([*RUN, "--ps", "1", "train.py", "{address:ps:0}", "{role}:{index}"], 0),
         ("without a chief: the job succeeds when worker:0 exits 0", "3 tasks"),
         "chief:0"),
     "options after the script": Case(

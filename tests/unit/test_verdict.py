@@ -564,8 +564,7 @@ def test_a_crash_that_a_program_looks_at_before_its_end_is_not_told() -> None:
         ("timeout 2 python t.py; echo done", 2.1, True), ("# timeout 2 python t.py", 2.1, False),
         ("timeout -k 5 1h python t.py || true", 3601.0, True),
         ("timeout 20 python t.py; echo done", 2.1, False),  # it ended before
-        ("timeout 2 python t.py; python u.py", 9.0, False),
-        ("timeout 2 ls; python t.py", 2.1, False),
+        ("timeout 2 python t.py; ./u.py", 9.0, False), ("timeout 2 ls; python t.py", 2.1, False),
     ],
 )  # fmt: skip
 def test_a_life_as_long_as_a_timeout_is_told(script: str, lived: float, is_told: bool) -> None:
@@ -599,8 +598,7 @@ def test_replicas_that_resume_at_different_steps_are_told(
         f"worker:0 at {name} 41 (from /ckpt/worker:0/ckpt-40); worker:1 at {name} 1 "
         "(from /ckpt/worker:1/ckpt-0)"
     )
-    assert (told in said) == (first == 1)
-    assert bool(said) == (first == 1)
+    assert (told in said) == bool(said) == (first == 1)
 
 
 def steps(last: int, form: str = "step {}\n", said: str = "") -> str:
@@ -628,10 +626,7 @@ PREEMPTED = "worker:1 was preempted: it exited 0 at step 20 after a SIGTERM that
     ],
 )  # fmt: skip
 def test_who_leaves_early_is_told(reports: list[str], first: str, second: str, told: str) -> None:
-    said = found(
-        *("mwm worker:2 | rooms worker:1@h2", *reports),
-        *("worker:1 gone 0", "wait 5", "worker:0 gone 0 after 15"),
-        worker0=first,
-        worker1=second,
-    )
+    logs = {"worker0": first, "worker1": second}
+    ended = ("worker:1 gone 0", "wait 5", "worker:0 gone 0 after 15")
+    said = found("mwm worker:2 | rooms worker:1@h2", *reports, *ended, **logs)
     assert told in said if told else not said

@@ -22,6 +22,7 @@ from distrun.words import events as event_words
 from distrun.words import formats
 from distrun.words.causes import cause_advice, cause_text
 from distrun.words.formats import clip, format_names, format_time, install_command, wrapped
+from distrun.words.verdicts import evidence_lines
 from harness.histories import MWM, Job
 from harness.scenarios import play, verdicts
 from harness.values import not_none
@@ -170,9 +171,16 @@ def test_of_a_tasks_own_port_the_advice_names_who_holds_it(
 
 def test_a_message_that_is_longer_than_what_was_read_asks_for_more() -> None:
     long = LogTail(b"n" * 1000 + b"\n", is_whole=False)
-    assert not long.is_enough
-    assert LogTail(long.raw).is_enough
+    assert (long.is_enough, LogTail(long.raw).is_enough) == (False, True)
     assert LogTail(b"cut\nwhole\n", is_whole=False).is_enough
+
+
+def test_lines_that_are_counted_from_the_end_are_told_apart() -> None:
+    log = LogAnalysis(LogTail(PLAIN.encode(), is_whole=False), 1, "worker:0")
+    cause = Cause(Code.EXCEPTION_RAISED, text="KeyError: 'target'", name="t.py:6 in load")
+    shown = tuple(map(log.evidence, (3, 5)))
+    told = evidence_lines(Verdict(kind=Kind.EXCEPTION, cause=cause, evidence=shown))
+    assert re.search(r"log, 2 lines before the end\n.*log, the last line\n", "\n".join(told))
 
 
 # Errors as loggers, pretty printers and native code write them ------------------------------------

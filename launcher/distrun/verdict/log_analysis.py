@@ -56,6 +56,7 @@ ERROR = re.compile(
     r"|^Cannot find primary config|^\w{1,20}: Error response from daemon: "  # Docker's
     r"|: (?:line )?\d+: (?:[Ss]yntax error\b|\S{1,99}: (?:unbound variable|param.{0,20} not set)$)"
     r"|\bcommand not found$|: not found$|\| (?:ERROR|CRITICAL) +\||\b(?:ERROR|CRITICAL)\b[ :\]-]"
+    r"|\[(?:error|critical) *\]|(?<!\" )\blevel(?:name)?[\"']?[=:] ?[\"']?(?:error|fatal)\b"
 )
 OF_CHILD = re.compile(
     r"BrokenProcessPool|\bEmpty$|exited unexpectedly|terminated abruptly|died (?:unexpectedly|with)"

@@ -104,7 +104,7 @@ def _joined(places: list[str]) -> list[str]:
     """Return `its log, lines 9 and 12` for two lines of one log."""
     if len(places) == 2:
         (first, _, start), (second, _, end) = (place.rpartition(" line ") for place in places)
-        if start and end and first == second:
+        if first and first == second:
             return [f"{first} lines {start} and {end}"]
     return places
 
