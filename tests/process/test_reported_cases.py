@@ -58,7 +58,7 @@ for i in range(60): print("step", i, flush=True); time.sleep(0.05)
 """
 CALLS = """import os, pathlib, subprocess, sys
 folder = pathlib.Path("runs/9"); folder.mkdir(parents=True, exist_ok=True)
-pathlib.Path("own.py").write_text("{{}}['x']")
+pathlib.Path("own.py").write_text("print(*range(99999), sep=chr(10)); {{}}['x']")
 with (folder / f"{{os.environ['DISTRUN_TASK'][-1]}}.txt").open("w") as log:
     subprocess.run([sys.executable, "own.py"], stdout=log, stderr=log, check={})
 """
@@ -118,7 +118,7 @@ CASES = {
         "#!/bin/bash\ncd /no/folder\npython3 -c 'import nn' &> log",
         *(1, r"cause .*ModuleNotFoundError: .*'nn'", r"cd: /no/.*log:\d: ModuleNotFoundError")),
     "a failure of a child whose output is sent to a file": run(
-        CALLS.format(True), 1, r"cause .*KeyError: 'x', at own\.py:1", r"try .*: runs/9/\d\.txt"),
+        CALLS.format(True), 1, r"cause .*KeyError: 'x', at own\.py:1", r"\.txt: Key.*: runs/9/\d"),
     "a child whose exit code and output are lost": run(
         CALLS.format(False), 0, r"exited 0 although .*'x' \(in runs/9/\d\.txt\), at own\.py:1"),
     "a child whose exit code a program looks at": run(

@@ -283,10 +283,11 @@ class FailureAnalyzer:
             tails = {each.name: tail for each in own or tasks}
             found = judge(defaultdict(partial(LogTail, b""), tails).__getitem__)
             if found is not None and found.cause.code is not Code.EXITED_BY_ITSELF:
-                lines = [
-                    replace(each, source=Source.PROCESS, text=f"{name}:{each.line}: {each.text}")
-                    for each in found.evidence if each.line
-                ]  # fmt: skip
+                lines = []
+                for each in filter(lambda each: each.line, found.evidence):
+                    place = f"{name}:{each.line}" if (each.line or 0) > 0 else name
+                    text = f"{place}: {each.text}"
+                    lines.append(replace(each, source=Source.PROCESS, text=text))
                 cause = found.cause._replace(within=tuple(
                     each._replace(text=f"{each.text} (in {name})") if each.text else each
                     for each in found.cause.within
