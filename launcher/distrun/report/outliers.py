@@ -9,6 +9,7 @@ from enum import Enum
 
 from distrun.frozen import Frozen
 from distrun.job import events
+from distrun.job.history import numbers
 from distrun.job.stacks import odd_one
 from distrun.job.steps import STEP, behind, is_of_epoch, steps_done
 from distrun.job.timing import BESIDE_OTHERS, Activity, Span
@@ -113,7 +114,7 @@ def _starts(spans: Sequence[Span], tasks: set[str]) -> dict[str, float]:
 
 def _steps(group: Sequence[TaskState]) -> dict[str, float]:
     """Return the steps done of those that report them; empty if they cannot be compared."""
-    counts = {task.name: _numbers(task.reported) for task in group}
+    counts = {task.name: numbers(task.reported) for task in group}
     known = {task: values for task, values in counts.items() if STEP in values}
     ordered = sorted(known.values(), key=lambda each: (each.get("EPOCH", 0.0), each[STEP]))
     of_epoch = is_of_epoch(ordered)
@@ -121,18 +122,10 @@ def _steps(group: Sequence[TaskState]) -> dict[str, float]:
         return {}
     done = {task: steps_done(each, of_epoch=of_epoch) for task, each in known.items()}
     if any(task.phase is TaskPhase.RUNNING for task in group):
-        first = [_numbers(task.first_step) for task in group]
+        first = [numbers(task.first_step) for task in group]
         if behind(done, [each[STEP] for each in first if STEP in each]) is None:
             return {}
     return done
-
-
-def _numbers(reported: Mapping[str, str]) -> dict[str, float]:
-    return {
-        key: float(text)
-        for key, text in reported.items()
-        if text.isascii() and text.isdigit() and len(text) < 16
-    }
 
 
 def _loads(group: Sequence[TaskState], spans: Sequence[Span]) -> dict[str, float]:
