@@ -13,7 +13,7 @@ import pytest
 from distrun.agent.linux import processes
 from distrun.agent.tasks.usage import UsageSampler
 from distrun.frozen import replace
-from distrun.job import history
+from distrun.job import history, steps
 from distrun.job.folder import JobFolder
 from distrun.job.history import MOST_SAMPLES, HistoryLog, Sample
 from distrun.job.job import Job
@@ -110,7 +110,7 @@ def test_what_is_no_file_is_not_written_or_waited_for(folder: JobFolder, tmp_pat
 
 def test_only_finite_numbers_are_kept_of_progress() -> None:
     values = {"STEP": "12", "LOSS": "1.5e-3", "A": "nan", "B": "inf", "C": "1_0", "D": "", "E": "x"}
-    assert history.numbers(values) == {"STEP": 12.0, "LOSS": 0.0015}
+    assert steps.numbers(values) == {"STEP": 12.0, "LOSS": 0.0015}
 
 
 def test_a_task_that_reports_and_uses_no_time_is_sampled_each_time() -> None:

@@ -13,16 +13,13 @@ import re
 import statistics
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from distrun.advice import gpus
 from distrun.advice.model import Kind, Obstacle, Reason
 from distrun.frozen import Frozen, replace
 from distrun.job.stacks import CONVERTED, Frame, ProcessStacks, Recording
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 LEAST_GAIN = 0.1
 """Of the job's time: what costs less is not worth a word."""

@@ -26,7 +26,7 @@ from distrun.job.folder import JobFolder
 from distrun.job.job import Job, TaskView, read_job
 from distrun.job.notes import job_notes
 from distrun.job.status_view import headline, task_row
-from distrun.job.steps import Report, steps_a_second, steps_over_time
+from distrun.job.steps import Report, numbers, steps_a_second, steps_over_time
 from distrun.job.stop_order import StopOrder
 from distrun.logs import Follower, TaskLog, View
 from distrun.logs.tail import line_start
@@ -206,7 +206,7 @@ class WatchApp(App[int]):
             for each in history.last(self.folder, task.state.name, _RATE_SAMPLES)
             if each.attempt == task.state.attempt
         ]
-        now = task.progress_at, history.numbers(task.progress)
+        now = task.progress_at, numbers(task.progress)
         recent = [each for each in reports if now[0] - each[0] <= _RATE_SECONDS] or reports[-1:]
         self._reports[key] = recent if recent[-1:] == [now] else [*recent, now]
         (first, _), (last, _) = self._reports[key][0], self._reports[key][-1]

@@ -8,9 +8,8 @@ follow each other soonest are dropped.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from distrun.agent.linux.regular import open_regular
@@ -58,16 +57,6 @@ class Sample(Frozen, kw_only=True):
     host_idle_seconds: float | None = None
     progress: dict[str, float] = field(default_factory=dict)
     ends_at: float | None = None
-
-
-def numbers(values: Mapping[str, str]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for key, text in values.items():
-        with contextlib.suppress(ValueError):
-            number = float(text)
-            if math.isfinite(number) and "_" not in text:
-                found[key] = number
-    return found
 
 
 class HistoryLog:

@@ -20,7 +20,7 @@ from distrun.job import control, events, history, record, resumption
 from distrun.job.events import Outcome, Result
 from distrun.job.folder import JobFolder
 from distrun.job.json_output import output_json, progress_json
-from distrun.job.steps import behind
+from distrun.job.steps import behind, numbers
 from distrun.job.timing import Activity, Timing
 from distrun.lifecycle import (
     JOB,
@@ -156,13 +156,13 @@ class Job:
             if isinstance(event, events.TaskStarted):
                 attempts[event.task] = event.attempt
             elif isinstance(event, events.TaskReported) and event.task in found:
-                attempt, progress = attempts.get(event.task, 0), history.numbers(event.values)
+                attempt, progress = attempts.get(event.task, 0), numbers(event.values)
                 found[event.task].append(
                     history.Sample(at=event.at, attempt=attempt, progress=progress)
                 )
         for task, last in self._reports.items():
             if last.at and task in found:
-                attempt, progress = self.state.tasks[task].attempt, history.numbers(last.values)
+                attempt, progress = self.state.tasks[task].attempt, numbers(last.values)
                 found[task].append(history.Sample(at=last.at, attempt=attempt, progress=progress))
         return {task: sorted(its, key=lambda one: one.at) for task, its in found.items() if its}
 
@@ -387,7 +387,7 @@ class Job:
         printed = self._printed(task) if has_no_end else {}
         sampled, ends_at = ({}, None) if found is None else (found.progress, found.ends_at)
         is_of_form = sampled.keys() <= printed.keys()  # else the task tells more than it prints
-        if is_of_form and _place(history.numbers(printed)) > _place(sampled):
+        if is_of_form and _place(numbers(printed)) > _place(sampled):
             at = self.folder.last_output(task.name) or 0.0
             return Progress(task.name, printed, at, ends_at)
         if found is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
@@ -12,6 +13,16 @@ STEP = "STEP"
 _FEWEST = 8
 _FEWEST_BEHIND, _BEHIND = 5.0, 0.2
 """By how many steps, and by which share of them, a task is behind the others."""
+
+
+def numbers(values: Mapping[str, str]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for key, text in values.items():
+        with contextlib.suppress(ValueError):
+            number = float(text)
+            if math.isfinite(number) and "_" not in text:
+                found[key] = number
+    return found
 
 
 def is_of_epoch(reports: Sequence[Mapping[str, float]]) -> bool:

@@ -5,25 +5,20 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 from distrun.frozen import replace
 from distrun.lint.program import Program
 from distrun.lint.rules import PROGRAM_RULES, RULES, check, imported_modules
 from distrun.spec.asked_interpreter import environment, short_version
-from distrun.spec.model import BY_RUN, Sync
+from distrun.spec.model import BY_RUN, Spec, Sync
 from distrun.spec.problems import Mark, Problem
 from distrun.spec.target import Target, find_target, shown_interpreter, shown_path
 from distrun.spec.tensorflow_versions import LEGACY_KERAS, VARIABLES, is_keras_2
 from distrun.spec.value_warnings import ask_interpreter, check_module
 from distrun.sync.unsent_files import unsent_reads
 from distrun.words.formats import install_command
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from distrun.spec.model import Spec
 
 
 def check_program(spec: Spec) -> tuple[Problem, ...]:

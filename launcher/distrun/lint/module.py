@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from enum import IntEnum
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from distrun.spec.problems import Mark
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 UNKNOWN = "?"
 """The name of whatever cannot be decided. Names of its parts begin with it."""

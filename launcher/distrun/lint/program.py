@@ -9,19 +9,13 @@ import io
 import os
 import tokenize
 import warnings
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from distrun.lint.module import Module, Sure, Use, packages
+from distrun.lint.module import Function, Module, Sure, Use, packages
 from distrun.spec.interpreter_probe import syntax_errors
+from distrun.spec.model import Spec
 from distrun.spec.regular_file import open_regular_file
-from distrun.spec.target import find_target, shown_path
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from distrun.lint.module import Function
-    from distrun.spec.model import Spec
-    from distrun.spec.target import Target
+from distrun.spec.target import Target, find_target, shown_path
 
 _MOST_MODULES = 200
 _MOST_BYTES = 1 << 19

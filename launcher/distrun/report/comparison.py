@@ -12,12 +12,12 @@ from typing import Any
 
 from distrun import __version__
 from distrun.frozen import replace
-from distrun.job import events, history
+from distrun.job import events
 from distrun.job.folder import JobFolder
 from distrun.job.history import Sample
 from distrun.job.job import read_job
 from distrun.job.json_output import progress_json
-from distrun.job.steps import STEP, is_of_epoch, steps_done
+from distrun.job.steps import STEP, is_of_epoch, numbers, steps_done
 from distrun.job.timing import Phase, first_time
 from distrun.redaction.redactor import Redactor, secret_values
 from distrun.report import plots
@@ -50,7 +50,7 @@ class Run:
         self.job = read_job(folder)
         self._history, tasks = self.job.history, self.job.state.tasks
         self._samples = {
-            task: with_whole_epochs(each, history.numbers(tasks[task].first_step))
+            task: with_whole_epochs(each, numbers(tasks[task].first_step))
             for task, each in self.job.samples.items()
         }
         self.metrics = metrics(self._samples)

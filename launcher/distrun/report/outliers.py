@@ -9,9 +9,8 @@ from enum import Enum
 
 from distrun.frozen import Frozen
 from distrun.job import events
-from distrun.job.history import numbers
 from distrun.job.stacks import odd_one
-from distrun.job.steps import STEP, behind, is_of_epoch, steps_done
+from distrun.job.steps import STEP, behind, is_of_epoch, numbers, steps_done
 from distrun.job.timing import BESIDE_OTHERS, Activity, Span
 from distrun.lifecycle import TaskPhase, TaskState
 

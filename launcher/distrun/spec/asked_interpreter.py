@@ -9,22 +9,17 @@ import resource
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from distrun.agent.linux import processes, syscalls
 from distrun.agent.protocol import Cause, Code
 from distrun.codec import decode, from_json
 from distrun.frozen import Frozen
 from distrun.spec import interpreter_probe
-from distrun.spec.target import find_target
+from distrun.spec.model import Spec
+from distrun.spec.target import Target, find_target
 from distrun.spec.tensorflow_versions import needs_tf_keras
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from distrun.spec.model import Spec
-    from distrun.spec.target import Target
 
 _SECONDS = 5.0
 """How long an interpreter may take."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distrun.frozen import replace
 from distrun.spec import model, yamlnodes
 from distrun.spec.addresses import LAST_PORT, parse_address
+from distrun.spec.context import LoadContext
 from distrun.spec.host_spec import CLUSTERS, KUBERNETES, SLURM, HostSpec, SlurmNode, SshSpec
 from distrun.spec.hosts import (
     allocated_hosts,
@@ -34,9 +35,6 @@ from distrun.spec.schedulers import KubernetesSpec, SlurmSpec
 from distrun.spec.schema import Section, bad_character
 from distrun.spec.variables import check_placeholders, check_variables
 from distrun.strategies import STRATEGIES, Role, Success, Workers
-
-if TYPE_CHECKING:
-    from distrun.spec.context import LoadContext
 
 _LONGEST_WARNING = 18 * 3600.0
 """Slurm's option has 16 bits for the seconds."""

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from distrun.spec.model import SpecOrigin
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class LoadContext(SpecOrigin, kw_only=True):

@@ -7,18 +7,12 @@ stands for the text `${NAME}`.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from collections.abc import Mapping as Environ
 
 from distrun.frozen import replace
-from distrun.spec.nodes import Entry, Mapping, Scalar, Sequence
-from distrun.spec.problems import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from collections.abc import Mapping as Environ
-
-    from distrun.spec.nodes import Node
-    from distrun.spec.problems import Problems
+from distrun.spec.nodes import Entry, Mapping, Node, Scalar, Sequence
+from distrun.spec.problems import Problems, quoted
 
 PATTERN = r"\$\{[A-Za-z_][A-Za-z0-9_]*\}"
 _VARIABLE = re.compile(rf"\$?{PATTERN}")

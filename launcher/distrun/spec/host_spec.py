@@ -6,17 +6,19 @@ Names and sets of them are such as `gpu1`, `user@gpu1`, `gpu-[01-16]`, `rack[1-2
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from distrun.frozen import Frozen
 from distrun.spec.addresses import LAST_PORT, ipv6
 from distrun.spec.common_values import ENV, ENV_HELP, NOT_EXPANDED, PATH, PYTHON, VERBATIM, count
 from distrun.spec.nodes import Node, Scalar, flow_style
-from distrun.spec.problems import nearest, quoted
+from distrun.spec.problems import Problems, nearest, quoted
 from distrun.spec.scalars import Boolean, Choice, Duration, Integer, Text
 from distrun.spec.schema import (
+    JsonSchema,
     Key,
     ListOf,
     Made,
@@ -28,12 +30,6 @@ from distrun.spec.schema import (
     key_only,
     keys_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from distrun.spec.problems import Problems
-    from distrun.spec.schema import JsonSchema
 
 MAX_HOSTS = 4096
 LONGEST_SET = 1000

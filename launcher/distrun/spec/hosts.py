@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from distrun.frozen import Frozen, field, replace
 from distrun.spec.addresses import is_loopback
-from distrun.spec.host_spec import MAX_HOSTS, HostSetError, HostSpec, host_set, machine_name
+from distrun.spec.host_spec import (
+    MAX_HOSTS,
+    HostSetError,
+    HostSpec,
+    SshSpec,
+    host_set,
+    machine_name,
+)
 from distrun.spec.machine import is_this_machine, ssh_options
 from distrun.spec.problems import Mark, Problems, quoted
 from distrun.spec.schema import Section
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from distrun.spec.host_spec import SshSpec
 
 HOST_WITH_SLOTS = re.compile(r"([^:]+):([0-9]{1,6})")
 """A host as Horovod and MPICH write it: `gpu1:4`."""

@@ -5,26 +5,22 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Mapping as Environ
+from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distrun.errors import UsageError
 from distrun.spec.build import build
 from distrun.spec.context import LoadContext
 from distrun.spec.expansion import expand
 from distrun.spec.input_files import STDIN, STDIN_NAME, decode, read_spec
-from distrun.spec.model import SPEC, SpecOrigin
+from distrun.spec.model import SPEC, Spec, SpecOrigin
 from distrun.spec.nodes import Mapping, Node, Scalar, describe
 from distrun.spec.overrides import override
 from distrun.spec.problems import Mark, Problems, printable
 from distrun.spec.yamlnodes import OF_PROGRAM, node_of, parse
 from distrun.spec.yamltext import yaml_text
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping as Environ
-    from collections.abc import Sequence
-
-    from distrun.spec.model import Spec
 
 _BEGIN = "begin with 'strategy: multi_worker_mirrored', or let 'distrun init' write a spec"
 

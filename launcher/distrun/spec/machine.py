@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from distrun.spec.addresses import LOOPBACK_NAMES, is_loopback_ipv4
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 STARTER = "/usr/bin/env"
 """Executes a client. A process waits until its child has executed something, and the client's disk

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterable
+from typing import TypeAlias
 
 from distrun.frozen import replace
 from distrun.spec.nodes import Entry, Mapping, Node, Scalar, Sequence, describe
 from distrun.spec.problems import Mark, Problems, quoted
 from distrun.spec.yamlnodes import MAX_DEPTH, parse
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _STEP = re.compile(r"(?:^|\.)([^.\[\]=]+)|\[([0-9]{1,6})\]")
 Step: TypeAlias = str | int

@@ -7,10 +7,7 @@ Only these exact texts are replaced, because braces also occur in JSON and in ot
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator
 
 PORT = "port"
 ADDRESS = "address:"

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from distrun.errors import InvalidSpecError
 from distrun.frozen import Frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 MOST_PROBLEMS = 100
 """A longer list would not help, and suggesting a name for each problem takes time."""

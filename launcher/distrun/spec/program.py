@@ -10,27 +10,22 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from distrun.agent.linux.regular import LARGEST_SCRIPT
 from distrun.frozen import Frozen, replace
 from distrun.spec import resources
 from distrun.spec.common_values import NOT_EXPANDED
+from distrun.spec.context import LoadContext
+from distrun.spec.host_spec import HostSpec
 from distrun.spec.input_files import is_kernel_file
 from distrun.spec.model import Interpreter, ProgramKind, ProgramSpec, Sync
 from distrun.spec.nodes import flow_style
 from distrun.spec.problems import Problems, nearest, quoted
 from distrun.spec.regular_file import beginning
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from distrun.spec.context import LoadContext
-    from distrun.spec.host_spec import HostSpec
-    from distrun.spec.schema import Section
-    from distrun.strategies import Role
-
+from distrun.spec.schema import Section
+from distrun.strategies import Role
 
 _AS_WRITTEN = ("env", "env_style", "keras", "memory", "binds_port", "results", "shared")
 _MOST_BYTES = 1 << 20

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from distrun.frozen import replace
 from distrun.spec.model import CLUSTER, CUSTOM_ROLE, ROLE, SPEC
 from distrun.spec.restart_spec import ROLE_RESTART
 from distrun.spec.schema import Key, ListOf, MappingSchema, OneOf, Schema
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def reference(mapping: MappingSchema = SPEC, prefix: str = "") -> Iterator[tuple[str, Key]]:

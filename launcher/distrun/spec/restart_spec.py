@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from distrun.frozen import Frozen
 from distrun.spec.common_values import count
 from distrun.spec.nodes import Scalar
+from distrun.spec.problems import Problems
 from distrun.spec.scalars import Choice, Duration, ScalarSchema
 from distrun.spec.schema import (
     JsonSchema,
@@ -21,11 +23,6 @@ from distrun.spec.schema import (
     mismatch,
 )
 from distrun.strategies import Role
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from distrun.spec.problems import Problems
 
 _LEAST_CODE, _MOST_CODE = 1, 255
 _RANGE = r"[0-9]{1,3} ?- ?[0-9]{1,3}"

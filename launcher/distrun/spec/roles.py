@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING
 
 from distrun.frozen import replace
 from distrun.spec.addresses import is_loopback, parse_address
-from distrun.spec.host_spec import machine_name
+from distrun.spec.context import LoadContext
+from distrun.spec.host_spec import HostSpec, machine_name
 from distrun.spec.machine import is_this_machine
 from distrun.spec.model import Ready, RoleSpec
 from distrun.spec.nodes import flow_style
-from distrun.spec.problems import quoted
+from distrun.spec.problems import Mark, Problems, quoted
 from distrun.spec.restart_spec import NO_RESTARTS, RestartSpec
 from distrun.spec.schema import Section
 from distrun.spec.variables import ports_in_texts
 from distrun.strategies import CUSTOM_ROLE_PATTERN, STRATEGIES, Role, RoleRule, Strategy
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from distrun.spec.context import LoadContext
-    from distrun.spec.host_spec import HostSpec
-    from distrun.spec.problems import Mark, Problems
 
 
 def read_roles(

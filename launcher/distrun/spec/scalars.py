@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distrun.frozen import Frozen
 from distrun.spec import units
 from distrun.spec.expansion import PATTERN
 from distrun.spec.nodes import Node, Scalar
-from distrun.spec.problems import quoted
+from distrun.spec.problems import Problems, quoted
 from distrun.spec.schema import FAILED, JsonSchema, alternatives, bad_character, mismatch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distrun.spec.problems import Problems
 
 
 class ScalarSchema(Frozen):

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from distrun.frozen import Frozen
 from distrun.spec.common_values import VERBATIM, count, list_hint
 from distrun.spec.nodes import Mapping, Node, Scalar, Sequence
-from distrun.spec.problems import quoted
+from distrun.spec.problems import Problems, quoted
 from distrun.spec.scalars import Boolean, Duration, Integer, Size, Text
-from distrun.spec.schema import FAILED, ListOf, Made, MapOf, OneOf, key, mismatch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from distrun.spec.problems import Problems
-    from distrun.spec.schema import JsonSchema
+from distrun.spec.schema import FAILED, JsonSchema, ListOf, Made, MapOf, OneOf, key, mismatch
 
 _OPTION_PATTERN = r"[a-z][a-z0-9-]*"
 _SAME_NAME = ("partition", "account", "qos", "nodes", "time", "exclusive", "constraint", "requeue")

@@ -5,14 +5,10 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
-from distrun.spec.model import ProgramKind
+from distrun.spec.model import ProgramKind, Spec
 from distrun.spec.resources import bundled_jobs
-
-if TYPE_CHECKING:
-    from distrun.spec.model import Spec
 
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 _FLAGS = re.compile(r"-[uOBEIsSvqdb]+")

@@ -9,23 +9,17 @@ import os
 import re
 import shutil
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
 from distrun.spec.asked_interpreter import Answer, NoAnswerError, ask
 from distrun.spec.host_spec import HostSpec
-from distrun.spec.model import OF_SHELLS, OWN_PORT, ProgramKind, command_hint
+from distrun.spec.model import OF_SHELLS, OWN_PORT, ProgramKind, Spec, command_hint
 from distrun.spec.nodes import flow_style
 from distrun.spec.problems import Mark, Problem, quoted
 from distrun.spec.schedulers import SlurmSpec
-from distrun.spec.target import find_target, shown_interpreter
+from distrun.spec.target import Target, find_target, shown_interpreter
 from distrun.strategies import Workers
 from distrun.words.formats import install_command
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from distrun.spec.model import Spec
-    from distrun.spec.target import Target
 
 BUNDLED_NEEDS = ("numpy", "tensorflow", "tf_keras")
 """The modules that the bundled jobs need. They import them late: see jobs/mnist/main.py."""

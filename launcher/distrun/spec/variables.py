@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
 
 from distrun.spec import placeholders
-from distrun.spec.model import TORCHRUN, EnvStyle
-from distrun.spec.problems import Mark, quoted
+from distrun.spec.context import LoadContext
+from distrun.spec.model import TORCHRUN, EnvStyle, RoleSpec
+from distrun.spec.problems import Mark, Problems, quoted
 from distrun.spec.restart_spec import NO_RESTARTS
 from distrun.spec.schema import Section
 from distrun.spec.tensorflow_versions import LEGACY_KERAS, is_keras_2
-from distrun.strategies import Role
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from distrun.spec.context import LoadContext
-    from distrun.spec.model import RoleSpec
-    from distrun.spec.problems import Problems
-    from distrun.strategies import Strategy
+from distrun.strategies import Role, Strategy
 
 
 def check_variables(document: Section, context: LoadContext, problems: Problems) -> None:

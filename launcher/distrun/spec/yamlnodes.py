@@ -11,16 +11,14 @@ import json
 import os
 import re
 from collections import abc
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Iterator
+from typing import Any, NoReturn
 from unicodedata import east_asian_width
 
 import yaml
 
 from distrun.spec.nodes import Entry, Mapping, Node, Scalar, Sequence, describe
 from distrun.spec.problems import Mark, Problems, printable, quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # Both have the same grammar and positions; libyaml's is 20 times as fast.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

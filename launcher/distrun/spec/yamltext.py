@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import yaml
 
-from distrun.spec.nodes import Mapping, Scalar, Sequence
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from distrun.spec.nodes import Node
+from distrun.spec.nodes import Mapping, Node, Scalar, Sequence
 
 _WIDTH = 100
 _LINE_BREAKS = frozenset("\n\r\x85\u2028\u2029")

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from distrun.job import py_spy
 from distrun.job.events import Event, FirstStep, JobAdvised, TaskEnded
-from distrun.job.history import numbers
 from distrun.job.stacks import Stacks
-from distrun.job.steps import STEP, Report, steps_a_second, steps_over_time
+from distrun.job.steps import STEP, Report, numbers, steps_a_second, steps_over_time
 from distrun.lifecycle import JobPhase, JobState
 from distrun.supervisor.running_job import RunningJob
 from distrun.supervisor.running_tasks import RunningTasks

@@ -12,8 +12,9 @@ from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code, Progress, Report
 from distrun.agent.protocol.stack_messages import ProgramRequested, StacksDumped
 from distrun.job import events
-from distrun.job.history import HistoryLog, Sample, numbers
+from distrun.job.history import HistoryLog, Sample
 from distrun.job.stacks import Stacks, places
+from distrun.job.steps import numbers
 from distrun.plan import TaskPlan
 from distrun.spec.model import Ready
 from distrun.supervisor.cluster_check import ClusterCheck

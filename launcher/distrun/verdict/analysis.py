@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import errno
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import replace
 from distrun.job import events
 from distrun.job.events import TimerKind
 from distrun.job.stacks import Place, odd_one
-from distrun.lifecycle import SAME_TIME
+from distrun.lifecycle import SAME_TIME, TaskState
 from distrun.strategies import Role
-from distrun.verdict.failures import is_by_slurm
+from distrun.verdict.failures import Failure, is_by_slurm
 from distrun.verdict.log_analysis import SERVING, LogAnalysis, LogTail
 from distrun.verdict.model import Evidence, Kind, Source, Verdict
 from distrun.verdict.success import place_reached
@@ -31,12 +31,6 @@ from distrun.verdict.task_failures import (
     with_limit,
 )
 from distrun.verdict.tracebacks import LOGGED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from distrun.lifecycle import TaskState
-    from distrun.verdict.failures import Failure
 
 _EARLIER = 1.0
 """Seconds by which an exception must precede the loss of a host to be the first cause."""

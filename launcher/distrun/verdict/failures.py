@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
 
 from distrun import lifecycle
-from distrun.agent.protocol.causes import Code
+from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import Frozen
 from distrun.job import events
 from distrun.job.events import Result
+from distrun.lifecycle import HostState, JobState, TaskState
+from distrun.spec.model import Timeouts
 from distrun.strategies import Role
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from distrun.agent.protocol.causes import Cause
-    from distrun.lifecycle import HostState, JobState, TaskState
-    from distrun.spec.model import Timeouts
-
 
 _OF_TASK = (events.TaskExited, events.TaskEnded, events.TaskNotStarted)
 _BY_SLURM = (*lifecycle.SLURM_STOPS, Code.SLURM_NODE_FAILED, Code.SLURM_OUT_OF_MEMORY)

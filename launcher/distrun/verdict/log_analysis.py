@@ -6,16 +6,22 @@ import functools
 import itertools
 import re
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
 from distrun.verdict.model import Evidence, Source
 from distrun.verdict.rules import Excerpt
 from distrun.verdict.traceback_forms import plain_lines
-from distrun.verdict.tracebacks import ARGUMENTS, ASIDE, BAR, GROUP, LOGGED, tracebacks, type_of
-
-if TYPE_CHECKING:
-    from distrun.verdict.tracebacks import Message, Traceback
+from distrun.verdict.tracebacks import (
+    ARGUMENTS,
+    ASIDE,
+    BAR,
+    GROUP,
+    LOGGED,
+    Message,
+    Traceback,
+    tracebacks,
+    type_of,
+)
 
 _HARMLESS_LOG = re.compile(r"[IW]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IW] ")
 _FATAL_LOG = re.compile(r"F\d{4} |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: F ")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 _OF_ONE = re.compile(
     r"chief|(?<![a-z])rank(?!ing|s)|(?<![a-z])task(?!s)|worker(?!s)|(?<!_)index|process_(?:index|id)"

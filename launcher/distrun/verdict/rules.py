@@ -9,15 +9,12 @@ of :data:`RULES` that matches is taken. A rule has a code; its words and the adv
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from distrun.agent.protocol.causes import Code
 from distrun.frozen import Frozen
 from distrun.verdict.model import Kind
 from distrun.verdict.old_names import KERAS_2, OLD_MODULES, SUCCESSORS, TENSORFLOW_1, missing_name
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Excerpt(Frozen, kw_only=True):

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import Frozen, replace
-from distrun.lifecycle import SIGKILL, SIGTERM, TF_PREEMPTED
-from distrun.verdict.log_analysis import OF_CHILD, RESTORED
+from distrun.lifecycle import SIGKILL, SIGTERM, TF_PREEMPTED, TaskState
+from distrun.verdict.log_analysis import OF_CHILD, RESTORED, LogAnalysis
 from distrun.verdict.model import Evidence, Kind, Source
 from distrun.verdict.old_names import SUCCESSORS, SUCCESSORS_IN_KERAS
-from distrun.verdict.rules import RULES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from distrun.lifecycle import TaskState
-    from distrun.verdict.log_analysis import LogAnalysis
-    from distrun.verdict.rules import Excerpt, Rule
+from distrun.verdict.rules import RULES, Excerpt, Rule
 
 CRASH_SIGNALS = (4, 5, 6, 7, 8, 11, 31)
 """SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS: a program causes these itself."""

@@ -9,10 +9,8 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 START = "Traceback (most recent call last):"
 _HEAD = "Traceback (most recent call last)"

@@ -6,14 +6,11 @@ TensorFlow and Keras wrap error messages in others: the line that says what is w
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 from distrun.frozen import Frozen
 from distrun.verdict.traceback_forms import START
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 LOGGED = re.compile(r"[IWEF]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] ")
 """The beginning of a line of TensorFlow's own log. Such lines may interrupt a traceback."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.job import events
 from distrun.job.events import Origin, Result, TimerKind
+from distrun.job.scheduler import QueueEntry
 from distrun.job.timing import AttemptTiming, Phase, first_time
 from distrun.lifecycle import JobState
 from distrun.spec.problems import printable
@@ -28,9 +29,6 @@ from distrun.words.causes import (
 from distrun.words.formats import format_count, format_duration, format_names, format_time
 from distrun.words.progress import progress_words
 from distrun.words.verdicts import LABEL_INDENT, evidence_lines
-
-if TYPE_CHECKING:
-    from distrun.job.scheduler import QueueEntry
 
 _NOTABLE_SECONDS = 1.0
 
