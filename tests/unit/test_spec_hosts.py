@@ -63,7 +63,10 @@ def test_a_hostfile_of_every_kind(folder: Path) -> None:
     [
         ("", "1:1: no host is named here; write one per line, such as 'gpu1 slots=4'"),
         ("a\n  b slot=4\n", "2:5: unknown word 'slot=4'; write 'host slots=4'"),
-        ("a\na slots=2\n", "2:1: the host 'a' is given twice; keep one, and set its slots"),
+        (
+            "a\nu@a\n",
+            "2:1: the host 'u@a' is given twice: it is 'a' again; keep one, and set its slots",
+        ),
         ("a slots=0\n", "1:1: the host 'a' has 0 slots; remove the line"),
         ("a\nb[1\n", "2:1: the host has a bracket without its partner in 'b[1'"),
     ],

@@ -181,7 +181,7 @@ def test_all_hosts_that_were_lost_are_named() -> None:
 
 
 def test_a_full_disk_is_of_the_variable_that_its_host_goes_by() -> None:
-    login = "XDG_STATE_HOME for its login"
+    login = "XDG_STATE_HOME for its login (at the top of its ~/.bashrc, or in ~/.zshenv)"
     for name, variable in (("DISTRUN_HOME", "DISTRUN_HOME"), ("XDG_STATE_HOME", login)):
         job = play(["mwm worker | planned worker:0@h1"])
         job(events.HostFault, host="h1", cause=Cause(Code.LOG_DISK_FULL, path="/x", name=name))

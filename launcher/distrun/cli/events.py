@@ -60,6 +60,8 @@ def command(job: str | None, follow: bool, last: int | None, as_json: bool) -> i
             last = None  # what follows is shown as it happens
             if supervised is not None and not ended:
                 supervised.wait()
+        if supervised is not None:
+            supervised.final_state()
     return 0
 
 

@@ -1,4 +1,4 @@
-"""How SIGINT, SIGTERM and SIGHUP end a command: as exceptions, so that `finally` blocks run."""
+"""How signals end a command: as exceptions, so that `finally` blocks run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from types import CodeType, FrameType
 
 from distrun.cli import streams
 
-ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ENDING_SIGNALS = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+    *(signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
+)
 """As in syscalls, which no command imports before it needs that."""
 
 

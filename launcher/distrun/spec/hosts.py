@@ -35,10 +35,13 @@ class _Hosts(Frozen):
         """Whether more hosts would add nothing: there are too many hosts or problems already."""
         return len(self.found) > MAX_HOSTS or self.problems.full
 
-    def add(self, where: Mark | str, host: HostSpec) -> None:
+    def add(self, where: Mark | str, host: HostSpec, *, repeats: bool = False) -> None:
+        """Add a host. `repeats`: whether one that is named again has that many more slots."""
         machine = "localhost" if host.is_local else machine_name(host.name)
         known = self.found.setdefault(machine, host)
-        if known is not host:
+        if known is not host and repeats and known.name == host.name:
+            self.found[machine] = replace(known, slots=(known.slots or 1) + (host.slots or 1))
+        elif known is not host:
             same = "" if known.name == host.name else f": it is {quoted(known.name)} again"
             message = f"the host {quoted(host.name)} is given twice{same}"
             self.problems.add(where, message, "keep one, and set its slots")
@@ -194,7 +197,7 @@ def _line(words: list[re.Match[str]], shown: str, number: int, hosts: _Hosts) ->
     for one in names:
         if hosts.full:
             return
-        hosts.add(mark, make_host(one, slots=slots))
+        hosts.add(mark, make_host(one, slots=slots), repeats=True)
 
 
 def with_addresses_of_aliases(

@@ -217,7 +217,8 @@ class ProgramSpec(Frozen, kw_only=True):
         "printed, or put on a command line.")
     env_style: EnvStyle = key(one_of(EnvStyle), "tf", examples=("torchrun",),
         help="`torchrun`: the tasks also get RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, "
-        "MASTER_ADDR and MASTER_PORT, as torchrun sets them.")
+        "MASTER_ADDR and MASTER_PORT, as torchrun sets them. On several hosts, `placement: pack` "
+        "gives the tasks of a host successive ranks, as torchrun does.")
     keras: int | None = key(Integer(least=2, most=3, description="2 or 3"), None,
         "TF_USE_LEGACY_KERAS is not changed", examples=(2, 3),
         help="What `tf.keras` is: 2 sets TF_USE_LEGACY_KERAS=1 and needs the package tf_keras, "
@@ -463,7 +464,8 @@ class Timeouts(Frozen, kw_only=True):
     run: float | None = key(Duration(off=True), "off", examples=("2h",),
         help="How long the job may run.")
     grace: float = key(Duration(zero=True), "10s",
-        help="How long tasks may take to exit after SIGTERM. Then distrun sends SIGKILL.")
+        help="How long tasks may take to exit after SIGTERM if the job is stopped or preempted. "
+        "Then distrun sends SIGKILL. After the job's success or a task's failure, they have 1s.")
     stall: float | None = key(Duration(off=True), "off", examples=("10m",),
         help="How long the tasks may report no new step or, if they report no steps, print "
         "nothing. Then they are restarted, as `restart` allows, or the job fails.")
@@ -582,8 +584,9 @@ _LOGS_KEYS = {
     "max_size": key_only(Size(), "off", examples=("off", "100MB", "1GiB"),
         help="How much of a task's log stays on the disk, over all its attempts. The oldest "
         "output is dropped, on this machine and on the task's host. A log can be larger by "
-        "64 KiB and by what is printed in 0.1 s. The file system must be able to free the "
-        "start of a file, as ext4, XFS, Btrfs and tmpfs can."),
+        "64 KiB and by what is printed in 0.1 s. What is dropped before it was read is not shown "
+        "either; the freed start of the file reads as zero bytes, which `distrun logs` skips. The "
+        "file system must be able to free it, as ext4, XFS, Btrfs and tmpfs can."),
 }
 
 

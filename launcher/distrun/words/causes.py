@@ -392,9 +392,9 @@ def _advice_on_owner(cause: Cause) -> str:
         return "give each task a port of its own, for example one more for each DISTRUN_RANK"
     if cause.text:
         return f"wait for that job or end it (distrun kill {cause.text}), or use another port"
-    return (
-        f"end the program that has it{_if(cause.pid, f' (kill {cause.pid})')}, or use another port"
-    )
+    where = _if(cause.host not in ("", "localhost"), f" on {cause.host}")
+    how = _if(cause.pid, f" (kill {cause.pid}{where})")
+    return f"end the program that has it{how}, or use another port"
 
 
 def _resource_limit(cause: Cause, part: int = 0) -> str:
@@ -455,7 +455,7 @@ def _with_type_name(match: re.Match[str]) -> str:
 
 def _folder_variable(cause: Cause) -> str:
     if cause.name.startswith("XDG"):
-        return f"{cause.name} for its login"
+        return f"{cause.name} for its login (at the top of its ~/.bashrc, or in ~/.zshenv)"
     return cause.name or "DISTRUN_HOME"
 
 
@@ -898,8 +898,8 @@ ADVICE: dict[Code, Words] = {
             "TensorFlow is imported; ",
         )
         + _lone_call(c.expected)
-        + "the logs end with where each thread of each task was; a longer first step or evaluation "
-        "needs a longer timeouts.stall"
+        + "the logs end with where each thread of each Python task was; a longer first step or "
+        "evaluation needs a longer timeouts.stall"
     ),
     Code.TASKS_QUIET: lambda c: _lone_call(c.expected) + _WHERE_TASKS_WERE,
     Code.TASKS_STOPPED: lambda c: _lone_call(c.expected) + _WHERE_TASKS_WERE,

@@ -152,7 +152,21 @@ def first_times(attempts: Sequence[AttemptTiming]) -> list[str]:
     return [f"{p.words} after {format_duration(took)}" for p, took in known if took is not None]
 
 
+def _host_cleared(event: events.HostCleared) -> str:
+    cleared = f"nothing of earlier attempts is left on {event.host}"
+    if event.cause is None:
+        return cleared
+    says_how = event.cause.code in (Code.FORMER_LEASE_OVER, Code.FORMER_HOST_ASSUMED_DEAD)
+    how = "" if says_how else "its lease is over, and it cannot be reached: "
+    return f"{cleared}: {how}{cause_text(event.cause)}"
+
+
 def _host_not_cleared(event: events.HostNotCleared) -> str:
+    if event.seconds == 0:
+        return (
+            f"{event.host} cannot be reached; its lease is over, so no task of earlier attempts "
+            f"runs there ({cause_text(event.cause)})"
+        )
     until = "" if event.seconds is None else f"; its lease ends in {format_duration(event.seconds)}"
     return (
         f"{event.host} cannot be reached, so tasks of earlier attempts may still run there{until} "
@@ -286,7 +300,7 @@ _TEXTS: dict[type[events.Event], str | Callable[[Any], str | None]] = {
     events.HostLost: "{event.host} is lost: {cause}",
     events.LinkLost: "the link to {event.host} is lost: {cause}",
     events.LinkRestored: "the link to {event.host} is restored",
-    events.LogsIncomplete: "the logs of {event.host}'s tasks are not all here: {cause}",
+    events.LogsIncomplete: "the logs of {event.host}'s tasks may not all be here: {cause}",
     events.PreflightSkipped: "the preflight was skipped (--no-preflight)",
     events.ProgressIgnored: "{event.task}: {cause}",
     events.TasksActive: "a task does something again",
@@ -306,10 +320,7 @@ _TEXTS: dict[type[events.Event], str | Callable[[Any], str | None]] = {
         f"{format_duration(event.down)} (supervisor {event.supervisor_pid})"
     ),
     events.HostNotCleared: _host_not_cleared,
-    events.HostCleared: lambda event: (
-        f"nothing of earlier attempts is left on {event.host}"
-        + (f": {cause_text(event.cause)}" if event.cause else "")
-    ),
+    events.HostCleared: _host_cleared,
     events.HostReady: _host_ready,
     events.LogsReceivedLate: _logs_received_late,
     events.SyncStarted: _sync_started,

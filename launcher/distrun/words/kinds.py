@@ -128,12 +128,15 @@ _EXIT_CODES = {
     "69": """a host could not be reached or prepared, or a port there is taken; a command could not
         print its result; a job's record is damaged""",
     "70": "a defect in distrun, or its supervisor was killed or does not answer",
-    "75": """the job could not start in time, it stalled, its tasks cannot form their cluster, or it
-        succeeded with a warning and `--strict` was given""",
+    "75": """the job could not start in time, ran for longer than `timeouts.run`, or stalled; its
+        tasks cannot form their cluster; or it succeeded with a warning and `--strict` was given""",
     "124": "`distrun wait --timeout` ran out",
-    "129": "stopped by SIGHUP (the terminal closed)",
+    "129": "stopped by SIGHUP (the terminal closed), or its launch command was killed",
     "130": "stopped by SIGINT (Ctrl-C)",
+    "131": "stopped by SIGQUIT",
     "137": "stopped by `distrun kill`",
+    "138": "stopped by SIGUSR1",
+    "140": "stopped by SIGUSR2",
     "141": "the program that reads the output has exited (broken pipe)",
     "143": "stopped by SIGTERM",
 }

@@ -22,7 +22,10 @@ _IN_MODIFY = 0x0002
 _IN_CREATE = 0x0100
 _IN_ONESHOT = 0x80000000
 
-ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ENDING_SIGNALS = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+    *(signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
+)
 """Those that end a command."""
 
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -51,6 +51,8 @@ class LogMirror:
             with contextlib.suppress(OSError):
                 size = (self._folder / log).stat().st_size
                 self._starts[log] = size - self.sizes.get(log, 0)
+        with contextlib.suppress(OSError):
+            self._append(log, b"")  # its task may print nothing
         self.sizes.setdefault(log, 0)
         self.final_sizes[log] = None
         self.sizes.setdefault(index, 0)

@@ -253,8 +253,9 @@ class HostPool:
         if host.mirror.sizes and (host.preserved_folder or not is_known):
             failure = failure or cause
         if failure is not None:
-            if host.preserved_folder:
-                left = Cause(Code.LOGS_LEFT_ON_HOST, host=host.name, path=host.preserved_folder)
+            is_cut_off = cause.code is Code.HOST_SILENT_TOO_LONG
+            if path := host.preserved_folder or (host.folder if is_cut_off else ""):
+                left = Cause(Code.LOGS_LEFT_ON_HOST, host=host.name, path=path)
                 failure = left._replace(within=(failure,))
             self.on_event(events.LogsIncomplete(at=time.time(), host=host.name, cause=failure))
         at = time.time()
