@@ -105,7 +105,10 @@ def test_a_dead_supervisors_tasks_are_told_of_to_their_ends(distrun: Distrun) ->
     distrun("launch", "-d", distrun.write_spec(script, workers=3, restart={"max": 3}))
     wait_until(lambda: len(list(distrun.cwd.glob("up-*"))) == 3, timeout=30)
     wait_until(lambda: distrun.status()["tasks"][0]["state"] == "succeeded", timeout=30)
+    following = distrun.start("events", "-f", stderr=-1, text=True)
     os.kill(distrun.status()["supervisor_pid"], signal.SIGKILL)
+    assert "died: the result of the job is unknown" in following.communicate(timeout=60)[1]
+    assert following.returncode == 70
 
     def ends() -> list[tuple[str, int | None, str | None]] | None:
         job = distrun.status()

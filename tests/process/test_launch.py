@@ -65,7 +65,9 @@ def test_no_reader_ends_the_job(distrun: Distrun) -> None:
 
 
 @pytest.mark.parametrize(
-    ("way", "number"), [(signal.SIG_BLOCK, signal.SIGTERM), (signal.SIG_IGN, signal.SIGHUP)]
+    ("way", "number"),
+    [(signal.SIG_BLOCK, each) for each in (signal.SIGTERM, signal.SIGUSR1, signal.SIGQUIT)]
+    + [(signal.SIG_IGN, signal.SIGHUP)],
 )
 def test_a_job_ends_though_signals_are_suppressed(way: int, number: int, distrun: Distrun) -> None:
     """But for a hangup below nohup, which it survives."""
@@ -84,7 +86,7 @@ def test_a_job_ends_though_signals_are_suppressed(way: int, number: int, distrun
     launch.send_signal(number)
     if number == signal.SIGHUP:
         (distrun.cwd / "go").touch()
-    assert launch.wait(60) == (3 if number == signal.SIGHUP else 143)
+    assert launch.wait(60) == (3 if number == signal.SIGHUP else 128 + number)
 
 
 def test_a_program_beside_the_spec_is_found_from_any_folder(distrun: Distrun) -> None:

@@ -173,7 +173,7 @@ main.main()
 """
 SIGNALLED = {
     # Else it would be left: the thread that writes the output would get the signal.
-    "a process that is being started is known first": (WHILE_STARTING, 0, 3 * "started\nended\n"),
+    "a process that is being started is known first": (WHILE_STARTING, 0, 6 * "started\nended\n"),
     "a second one when a command has ended shows no traceback": (TWICE, 143, ""),
 }
 

@@ -49,12 +49,12 @@ def test_addresses_that_lead_where_they_should(folder: Path, rest: str) -> None:
 def test_a_hostfile_of_every_kind(folder: Path) -> None:
     (folder / "hosts.txt").write_text(
         "# Open MPI\n\nnode1 slots=4\n node2   slots=2 max_slots=3 # two\nnode3\r\n"
-        "u@node4:8\nlocalhost slots=1\nn[05-06] slots=2\n"
+        "u@node4:8\nlocalhost slots=1\nn[05-06] slots=2\nn05\nn06 slots=2\n"
     )
     spec = load_text(folder, HOSTFILE)
     assert [(host.name, host.slots) for host in spec.hosts] == [
         ("node1", 4), ("node2", 2), ("node3", None), ("u@node4", 8), ("localhost", 1),
-        ("n05", 2), ("n06", 2),
+        ("n05", 3), ("n06", 4),
     ]  # fmt: skip
 
 
