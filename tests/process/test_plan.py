@@ -98,7 +98,9 @@ def test_a_plan_is_what_a_dry_run_shows_and_starts_nothing(distrun: Distrun) -> 
 
 def test_secrets_are_masked_in_output_and_real_in_the_task(distrun: Distrun) -> None:
     script = "; ".join(f'printf "%s\\n" "${name}" >> got' for name in SECRETS)
-    program = {"command": ["sh", "-c", script], "env": {**SECRETS, "PLAIN": "seen"}}
+    env = {**SECRETS, "PLAIN": "seen", "DATABASE_URL": "postgres://me:hunter2@db/x"}
+    args = ["--api-key", "hunter2", "--db=mysql://me:hunter2@db/x"]
+    program = {"command": ["sh", "-c", script], "env": env, "args": args}
     spec = distrun.write_spec("", workers=1, program=program)
     said = [distrun("plan", spec), distrun("plan", spec, "--json"), distrun("launch", spec)]
     said += [distrun("status"), distrun("status", "--json"), distrun("ps", "-a", "--json")]

@@ -183,7 +183,7 @@ def test_all_hosts_that_were_lost_are_named() -> None:
 def test_a_process_is_ended_on_its_own_host() -> None:
     taken = Cause(Code.PORT_TAKEN, port=2000, name="python3", pid=7)
     for host, how in (("h1", "(kill 7 on h1)"), ("localhost", "(kill 7)")):
-        assert how in cause_advice(taken._replace(host=host))
+        assert how in not_none(cause_advice(taken._replace(host=host)))
 
 
 def test_a_full_disk_is_of_the_variable_that_its_host_goes_by() -> None:

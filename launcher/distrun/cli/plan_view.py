@@ -20,7 +20,7 @@ from distrun.job.folder import JobStore
 from distrun.job.json_output import output_json, task_json
 from distrun.plan import Plan, TaskPlan
 from distrun.plan.ranks import AT_LAUNCH, RANKS
-from distrun.redaction.secrets import mask_secrets
+from distrun.redaction.secrets import mask_arguments, mask_secrets
 from distrun.spec.host_spec import HostSpec
 from distrun.spec.model import Spec
 from distrun.spec.problems import Problem, printable
@@ -241,7 +241,7 @@ def _settings(task: TaskPlan) -> list[str]:
     """Return how a task is run, but for what differs for every task."""
     env = {name: value for name, value in task.env.items() if name not in _OWN}
     return [
-        f"run    {shlex.join(task.argv)}",
+        f"run    {shlex.join(mask_arguments(task.argv))}",
         f"in     {task.workdir}",
         *(f"set    {name}={value}" for name, value in mask_secrets(env).items()),
         *(f"unset  {name}" for name in task.unset),

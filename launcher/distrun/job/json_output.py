@@ -122,13 +122,14 @@ def _number_or_text(text: str) -> int | float | str:
 
 def task_json(task: TaskPlan) -> dict[str, Any]:
     """A task with its command, variables and TF_CONFIG; the keys are those of `status --json`."""
-    from distrun.redaction.secrets import mask_secrets
+    from distrun.redaction.secrets import mask_arguments, mask_secrets
 
     fields = task.fields()
     del fields["name"]
     return {
         "task": task.name,
         **fields,
+        "argv": mask_arguments(task.argv),
         "env": mask_secrets(task.environment),
         "tf_config": read_tf_config(task),
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 _NO_VALUE = re.compile(
     r".{0,3}|true|false|none|null|yes|no|on|off|auto|default|\d{1,5}|enabled|disabled|required|missing"
@@ -92,11 +92,23 @@ def is_secret(name: str) -> bool:
 
 
 def mask_secrets(env: Mapping[str, str]) -> dict[str, str]:
-    """Variables for printing: values whose names look like secrets become `***`.
+    """Variables for printing: values whose names or forms are those of secrets become `***`.
 
     Screens are shared and output is kept. The tasks get the real values.
     """
-    return {name: "***" if is_secret(name) else value for name, value in env.items()}
+    return {name: "***" if is_secret(name) else _masked(value) for name, value in env.items()}
+
+
+def mask_arguments(words: Sequence[str]) -> list[str]:
+    """A command for printing, with `***` in place of secrets, as in :func:`mask_secrets`."""
+    return [
+        "***" if name[:1] == "-" != word[:1] and is_secret_value(name, word) else _masked(word)
+        for name, word in zip(("", *words), words, strict=False)
+    ]
+
+
+def _masked(text: str) -> str:
+    return replace_secrets(text, lambda _: "***")
 
 
 def is_secret_value(name: str, value: str) -> bool:
