@@ -61,7 +61,6 @@ def unpack(base: str) -> int:
             archive.extract(each, base)
     for name in glob.glob(glob.escape(kept) + "/jobs/*/stop.json"):
         os.unlink(name)
-    write_configuration(os.environ["KUBECONFIG"])
     lacking = lacking_rights(os.path.join(base, "bin", "kubectl"))
     if lacking:
         return unfit(lacking)
@@ -76,23 +75,6 @@ def unfit(why: str) -> int:
     print(why, file=sys.stderr)
     sys.stdin.buffer.read()
     return EXIT_UNFIT
-
-
-def write_configuration(path: str) -> None:
-    """Write how kubectl reaches the API server: with the token of the pod's service account."""
-    host, port = (os.environ["KUBERNETES_SERVICE_" + name] for name in ("HOST", "PORT"))
-    server = "https://" + ("[" + host + "]" if ":" in host else host) + ":" + port
-    cluster = {"server": server, "certificate-authority": ACCOUNT + "/ca.crt"}
-    content = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "pod", "cluster": cluster}],
-        "users": [{"name": "pod", "user": {"tokenFile": ACCOUNT + "/token"}}],
-        "contexts": [{"name": "pod", "context": {"cluster": "pod", "user": "pod"}}],
-        "current-context": "pod",
-    }
-    with open(path, "w") as file:
-        json.dump(content, file)
 
 
 def lacking_rights(kubectl: str) -> str:

@@ -110,10 +110,8 @@ def parsed(answer: str) -> Any:
 
 def failure(status: int, errors: str, code: Code = Code.KUBECTL_FAILED) -> Cause:
     """Return why a kubectl ended, from its exit status as Popen has it and its last words."""
-    words = last_words(errors)
-    if status < 0:
-        return Cause(code, text=words, signal=-status)
-    return Cause(code, text=words, status=status)
+    ended = {"signal": -status} if status < 0 else {"status": status}
+    return Cause(code, text=last_words(errors))._replace(**ended)
 
 
 def last_words(errors: str) -> str:

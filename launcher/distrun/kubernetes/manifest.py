@@ -145,7 +145,7 @@ def make_supervisor(spec: Spec, job_id: str, name: str) -> dict[str, Any]:
         {"name": "DISTRUN_JOB_UID", "valueFrom": uid},
         {"name": SUBMITTED, "value": name},
         {"name": "DISTRUN_HOME", "value": f"{base}/home"},
-        {"name": "KUBECONFIG", "value": f"{base}/kubeconfig"},
+        {"name": "KUBECONFIG", "value": os.devnull},  # kubectl takes the service account then
     ]
     replacements = _MOST_REPLACEMENTS if settings.volume_claim is not None else 0
     return _manifest(name, labels, job_id, pod, replacements)

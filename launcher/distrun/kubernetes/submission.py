@@ -11,6 +11,7 @@ import gzip
 import importlib.util
 import io
 import json
+import math
 import os
 import re
 import subprocess
@@ -140,7 +141,7 @@ def _begun(spec: Spec, job_id: str, say: Callable[[str], None]) -> Iterator[Batc
 
 
 def _wait_for_pod(batch: BatchJob, seconds: float | None, say: Callable[[str], None]) -> None:
-    due = None if seconds is None else time.monotonic() + seconds
+    due = math.inf if seconds is None else time.monotonic() + seconds
     told = time.monotonic() + 2
     while True:
         items = batch_job.objects(batch).get(batch.id, [])
@@ -148,16 +149,15 @@ def _wait_for_pod(batch: BatchJob, seconds: float | None, say: Callable[[str], N
         if any(map(pods.is_running, found)):
             return
         causes = [pods.obstacle(each) for each in found]
-        cause = next((each for each, is_final in causes if is_final), None)
-        words = batch_job.words(batch)
-        if cause is None and due is not None and time.monotonic() > due:
+        final = [cause for cause, is_final in causes if is_final]
+        if final:
+            raise SchedulerError(cause=final[0])
+        if (now := time.monotonic()) > min(due, told):
+            words = batch_job.words(batch)
             why = causes[0][0] if causes else keeper.why_no_pods(words, batch.id)
-            cause = keeper.explained(words, why)
-        if cause is not None:
-            raise SchedulerError(cause=cause)
-        if time.monotonic() > told:
-            told = float("inf")
-            why = causes[0][0] if causes else keeper.why_no_pods(words, batch.id)
+            if now > due:
+                raise SchedulerError(cause=keeper.explained(words, why))
+            told = math.inf
             say(f"waiting for the pod of its supervisor: {cause_text(why)}")
         time.sleep(_POLL_SECONDS)
 
@@ -181,7 +181,7 @@ def _fill(folder: JobFolder, spec: Spec, batch: BatchJob, files: Manifest | None
             contextlib.suppress(BrokenPipeError),
             process.stdin,
             gzip.GzipFile(fileobj=process.stdin, mode="wb", compresslevel=1) as packed,
-            tarfile.open(fileobj=packed, mode="w|") as archive,
+            tarfile.open(fileobj=packed, mode="w|", dereference=True) as archive,
         ):
             _write(archive, folder, _in_pod(spec, f"{base}/files", batch.namespace), files)
         said = process.stderr.read().decode("utf-8", "replace")
@@ -223,11 +223,8 @@ def _write(archive: tarfile.TarFile, folder: JobFolder, spec: Spec, files: Manif
 
 def _write_files(archive: tarfile.TarFile, files: Manifest) -> None:
     for each in files.files:
-        if os.path.basename(each.path) == ".gitignore":
-            continue  # what is left out was decided here
-        with open(os.path.join(files.base, each.path), "rb") as file:
-            data = file.read(each.size)
-        _add(archive, f"files/{each.path}", data, each.mode)
+        if os.path.basename(each.path) != ".gitignore":  # what is left out was decided here
+            archive.add(os.path.join(files.base, each.path), f"files/{each.path}")
     for link in files.links:
         info = tarfile.TarInfo(f"files/{link.path}")
         info.type, info.linkname = tarfile.SYMTYPE, link.target
@@ -236,15 +233,14 @@ def _write_files(archive: tarfile.TarFile, files: Manifest) -> None:
         _add(archive, f"files/{name}", None)
 
 
-def _add(archive: tarfile.TarFile, name: str, data: bytes | None, mode: int = 0o600) -> None:
+def _add(archive: tarfile.TarFile, name: str, data: bytes | None) -> None:
     info = tarfile.TarInfo(name)
-    info.mode, info.mtime = mode, int(time.time())
+    info.mtime = int(time.time())
     if data is None:
         info.type, info.mode = tarfile.DIRTYPE, 0o700
-        archive.addfile(info)
-        return
-    info.size = len(data)
-    archive.addfile(info, io.BytesIO(data))
+    else:
+        info.size, info.mode = len(data), 0o600
+    archive.addfile(info, io.BytesIO(data or b""))
 
 
 # The spec in the pod -----------------------------------------------------------------------
