@@ -191,7 +191,7 @@ def test_an_answer_that_is_no_list_of_objects_is_told(answer: Path, printed: byt
     with pytest.raises(SchedulerError) as raised:
         batch_job.find([BatchJob(id=NAME, namespace="n")])
     assert raised.value.cause is not None
-    assert raised.value.cause.text.startswith("its answer is not a list of objects")
+    assert raised.value.cause.text.startswith("its answer is not as expected")
 
 
 def test_all_that_is_invalid_in_a_manifest_is_told() -> None:
@@ -536,7 +536,14 @@ def test_why_no_pods_come_is_told_once_each(monkeypatch: pytest.MonkeyPatch) -> 
         job["spec"]["suspend"] = suspend
         kept._requests = [keeper._Request(each, "", "", -1) for each in ("h1", "h2")]
         kept._create_missing("", ["h1", "h2"])
-    codes = (Code.POD_QUEUED, Code.POD_NOT_CREATED, Code.POD_UNSCHEDULABLE, Code.POD_QUEUED)
+    gone = CauseError(kubectl.failure(1, 'namespaces "n" not found'))
+    monkeypatch.setattr(kubectl, "run", mock.Mock(side_effect=gone))
+    kept._pods, kept._requests = {}, [keeper._Request(each, "", "", -1) for each in ("h1", "h2")]
+    kept._loop.now.return_value = 0.0  # type: ignore[attr-defined]
+    kept._look_for_pods()
+    assert "not found" in not_none(kept._refusal).text  # what the job ends with
+    no_pods = Code.POD_NOT_CREATED
+    codes = (Code.POD_QUEUED, no_pods, Code.POD_UNSCHEDULABLE, Code.POD_QUEUED, no_pods)
     assert [each.args for each in told.mock_calls] == [(h, c) for c in codes for h in ("h1", "h2")]
 
 

@@ -232,9 +232,15 @@ class Keeper:
             self._start_watch()
         if not self._pods:
             self._refusal = self._why_no_pods()
-        with contextlib.suppress(CauseError, ValueError):
-            for shape in {each.shape for each in wanted}:
-                self._create_missing(shape, [each.host for each in wanted if each.shape == shape])
+        for shape in {each.shape for each in wanted}:
+            hosts = [each.host for each in wanted if each.shape == shape]
+            try:
+                self._create_missing(shape, hosts)
+            except CauseError as error:
+                if kubectl.is_refused(error.cause):
+                    text = error.cause.text
+                    self._refusal = Cause(Code.POD_NOT_CREATED, name=self._name, text=text)
+                    self._tell(shape, hosts, self._refusal)
         self._next_look.move(self._loop.now() + _EVENTS_SECONDS)
 
     def _create_missing(self, shape: str, hosts: list[str]) -> None:
@@ -248,7 +254,8 @@ class Keeper:
             if job and not any(each["type"] in ("Complete", "Failed") for each in ended):
                 missing -= job["spec"]["parallelism"] - status.get("succeeded", 0)
                 is_queued |= bool(job["spec"].get("suspend")) and pods.queue_of(job) != ""
-        self._tell(shape, hosts, is_queued=is_queued)
+        queued = Cause(Code.POD_QUEUED, name=self._name)
+        self._tell(shape, hosts, queued if is_queued else self._why_pending())
         others = [name for host, name in self._of_host.items() if host not in hosts]
         alive = (each for each in map(self._pods.get, others) if each and pods.is_running(each))
         missing += sum(pods.shape_of(each) == shape for each in alive)
@@ -262,16 +269,17 @@ class Keeper:
             kubectl.run([*self._kubectl, "create", "-f", "-"], json.dumps(job))
             self._jobs[pods.name_of(job)] = shape
 
-    def _tell(self, shape: str, hosts: list[str], *, is_queued: bool) -> None:
-        """Tell hosts why Kueue or the scheduler keeps pods from coming, once it changes."""
+    def _why_pending(self) -> Cause:
         kept = [each for each, _ in self._obstacles() if each.code is Code.POD_UNSCHEDULABLE]
         if self._refusal is not None and self._refusal.code is Code.POD_NOT_CREATED:
             kept += [] if self._pods or self._refusal.text == _UNTOLD else [self._refusal]
-        kept += [Cause(Code.POD_PENDING, name=self._name)]
-        cause = Cause(Code.POD_QUEUED, name=self._name) if is_queued else kept[0]
+        return kept[0] if kept else Cause(Code.POD_PENDING, name=self._name)
+
+    def _tell(self, shape: str, hosts: list[str], cause: Cause) -> None:
+        """Tell hosts why pods do not come, once that changes."""
         if self._told.get(shape, Code.POD_PENDING) is not cause.code:
             self._told[shape] = cause.code
-            if is_queued:
+            if cause.code is Code.POD_QUEUED:
                 self._deadline.cancel()
             self._fail(cause, hosts)
 
@@ -384,7 +392,7 @@ _NO_QUEUE = "its Job is suspended, and names no queue of Kueue"
 
 def why_no_pods(words: list[str], name: str) -> Cause:
     """Return what Kubernetes says of a Job that has no pods. `words`: those of kubectl."""
-    with contextlib.suppress(CauseError, ValueError):
+    with contextlib.suppress(CauseError):
         command = [*words, "get", "job", name, "-o", "json"]
         job = kubectl.parsed(kubectl.run(command, seconds=kubectl.READ_SECONDS))
         if job["spec"].get("suspend"):

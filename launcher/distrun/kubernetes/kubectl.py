@@ -91,21 +91,28 @@ def run(command: Sequence[str], given: str = "", seconds: float = _SECONDS, **op
 def items(command: Sequence[str]) -> list[dict[str, Any]]:
     """Return the objects that a `kubectl get ... -o json` prints. Raises CauseError."""
     answer = run(command, seconds=READ_SECONDS)
-    with contextlib.suppress(ValueError, TypeError, LookupError, RecursionError):
+    with contextlib.suppress(TypeError, LookupError):
         found = parsed(answer)["items"]
         if isinstance(found, list) and all(isinstance(each["metadata"], dict) for each in found):
             return found
-    text = f"its answer is not a list of objects: {' '.join(answer[:_LONGEST].split())}"
-    raise CauseError(Cause(Code.KUBECTL_FAILED, text=text, status=0))
+    raise _unexpected(answer)
 
 
 def parsed(answer: str) -> Any:
     """Return the JSON in an answer, around which a wrapper may have printed lines.
 
-    Raises ValueError: there is none.
+    Raises CauseError: there is none.
     """
     begin = re.search(r"^\{", answer, re.MULTILINE)
-    return json.JSONDecoder().raw_decode(answer, begin.start() if begin else 0)[0]
+    try:
+        return json.JSONDecoder().raw_decode(answer, begin.start() if begin else 0)[0]
+    except (ValueError, RecursionError):
+        raise _unexpected(answer) from None
+
+
+def _unexpected(answer: str) -> CauseError:
+    text = f"its answer is not as expected: {' '.join(answer[:_LONGEST].split())}"
+    return CauseError(Cause(Code.KUBECTL_FAILED, text=text, status=0))
 
 
 def failure(status: int, errors: str, code: Code = Code.KUBECTL_FAILED) -> Cause:

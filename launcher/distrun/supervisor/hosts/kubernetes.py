@@ -243,8 +243,6 @@ class KubernetesReach(Reach):
                 cause = Cause(Code.POD_ENDED, name=pod, text=f"somebody deleted the Job {job}")
         except CauseError as error:
             return pods.end(None, pod) if "NotFound" in error.cause.text else None
-        except ValueError:
-            return None
         return cause
 
     def release(self) -> Process | None:
