@@ -190,6 +190,9 @@ def _host_ready(event: events.HostReady) -> str:
     )
 
 
+_GONE = "gone with it, but for those that program.results names"
+
+
 def _results_fetched(event: events.ResultsFetched) -> str:
     count, size = format_count(event.files, "file"), format_bytes(event.size)
     said = f"fetched {count} of the results ({size}) into {event.folder}"
@@ -330,7 +333,7 @@ _TEXTS: dict[type[events.Event], str | Callable[[Any], str | None]] = {
     events.FilesPreserved: lambda event: (
         f"the tasks on {event.host} left {format_count(event.files, 'file')} "
         f"({format_bytes(event.size)}), "
-        + (f"now in {event.folder}" if event.folder else "lost with it (see program.results)")
+        + (f"now in {event.folder}" if event.folder else _GONE)
     ),
     events.ResultsFetched: _results_fetched,
     events.PreflightStarted: lambda event: f"checking {format_count(event.hosts, 'host')}",
