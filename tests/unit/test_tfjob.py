@@ -103,7 +103,7 @@ def test_roles_keep_their_own_arguments_variables_and_policies() -> None:
 def test_what_a_cluster_has_beside_it_is_told_and_its_queue_is_kept() -> None:
     """A manifest as `kubectl get -o yaml` prints it, in one file with a claim."""
     resources = {"limits": {"cpu": 4}, "requests": {"cpu": 1}, "claims": [{"name": "c"}]}
-    worker, empty = replicas(resources=resources), replicas(0)
+    worker, empty = replicas(resources=resources, envFrom=[{}], args=["$(cat x)"]), replicas(0)
     worker["template"]["spec"] |= {"restartPolicy": "Always", "volumes": None}
     worker["template"]["metadata"] = {"labels": {"a": "tf-job-name"}, "name": "x"}
     document = yaml.safe_load(tfjob({"Worker": worker, "PS": empty}))
@@ -117,7 +117,9 @@ def test_what_a_cluster_has_beside_it_is_told_and_its_queue_is_kept() -> None:
     listed = {"kind": "List", "items": [document, claim]}
     spec, comments = converted(f"%YAML 1.2\n---\n{yaml.safe_dump_all([listed, other])}---")
     assert spec["kubernetes"]["queue"] == "team"
-    own = {"containers": [{"resources": resources}]}  # as written: more may be used than is asked
+    assert spec["program"]["command"][-1] == "$(cat x)"
+    # As written: more may be used than is asked.
+    own = {"containers": [{"resources": resources, "envFrom": [{}]}]}
     labels = {"labels": {"a": "tf-job-name"}}
     assert spec["kubernetes"]["pod"] == {"metadata": labels, "spec": own}
     at = "spec.tfReplicaSpecs."

@@ -163,7 +163,9 @@ class _Role:
             if found[2] in self.env:
                 return self.env[found[2]]
             is_elsewhere = found[2] == "TF_CONFIG" or found[2] in self._elsewhere
-            if is_elsewhere or "envFrom" in self.container:
+            # A shell's `$(cat x)` is no variable of a ConfigMap.
+            may_be = "envFrom" in self.container and re.fullmatch(r"[-.\w]+", found[2])
+            if is_elsewhere or may_be:
                 why = "is known in the pod only: read the variable in the program, or in a shell"
                 self._read.refuse(self.container_path, f"the value of {found[0]} {why}")
             return found[0]

@@ -332,8 +332,7 @@ _TEXTS: dict[type[events.Event], str | Callable[[Any], str | None]] = {
     ),
     events.FilesPreserved: lambda event: (
         f"the tasks on {event.host} left {format_count(event.files, 'file')} "
-        f"({format_bytes(event.size)}), "
-        + (f"now in {event.folder}" if event.folder else _GONE)
+        f"({format_bytes(event.size)}), " + (f"now in {event.folder}" if event.folder else _GONE)
     ),
     events.ResultsFetched: _results_fetched,
     events.PreflightStarted: lambda event: f"checking {format_count(event.hosts, 'host')}",
