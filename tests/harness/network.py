@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -161,7 +162,8 @@ class Host:
         self.change(sshd=f"SetEnv PATH={program.parent}:/bin\n")
 
     def _configure(self, shell: str = "/bin/sh", sshd: str = "") -> None:
-        self._write("passwd", f"root:x:0:0:root:{self.home}:{shell}\n" + _other_users())
+        others = re.sub("^root:.*\n", "", Path("/etc/passwd").read_text(), flags=re.MULTILINE)
+        self._write("passwd", f"root:x:0:0:root:{self.home}:{shell}\n{others}")
         self._write("hosts", f"127.0.0.1 localhost\n{self.address} {self.name}\n")
         self._write("sshd_config", sshd + _SSHD.format(folder=self.folder))
 
@@ -258,11 +260,6 @@ class Host:
         with contextlib.suppress(FileNotFoundError):
             return self.folder.joinpath("sshd.log").read_text()
         return ""
-
-
-def _other_users() -> str:
-    lines = Path("/etc/passwd").read_text().splitlines(keepends=True)
-    return "".join(line for line in lines if not line.startswith("root:"))
 
 
 def _a_free_prefix() -> tuple[str, socket.socket]:

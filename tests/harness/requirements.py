@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import pwd
 import re
 import shutil
 from collections import Counter
@@ -47,17 +46,6 @@ def need_tensorflow() -> None:
     """Skip the test where TensorFlow is not installed: scripts/venv.sh can leave it out."""
     if importlib.util.find_spec("tensorflow") is None:
         skip("TensorFlow is not installed", "make venv")
-
-
-def need_ssh_client() -> None:
-    """Skip the test where ssh, the client, does not run."""
-    lacking = missing(["ssh"])
-    if lacking:
-        pytest.skip(lacking)
-    try:
-        pwd.getpwuid(os.getuid())
-    except KeyError:
-        skip("ssh does nothing for a user without an account", "run the tests as another user")
 
 
 def left_out(reasons: Iterable[str]) -> str | None:

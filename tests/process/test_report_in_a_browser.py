@@ -72,7 +72,11 @@ def test_it_is_right_in_a_browser(chromium: Chrome, job: JobFolder, tmp_path: Pa
     for width in WIDTHS:
         check_that_it_opens_without_an_error_and_fits(chromium, page, width)
     check_that_plots_are_zoomed_together(chromium)
-    check_that_tasks_can_be_switched_off(chromium)
+    assert run(chromium, LINES) > 5
+    run(chromium, "document.querySelector('#legend input[data-task=\"1\"]').click()")
+    assert run(chromium, LINES) == 0, "tasks are not switched off"
+    run(chromium, "document.querySelector('[data-tasks=all]').click()")
+    assert run(chromium, LINES) > 5
     check_that_it_is_complete_without_javascript_and_on_paper(chromium, page)
     smaller = write_long_job(tmp_path / "served" / "long-aaaaaa", hosts=2)
     check_that_a_served_page_renews_itself_and_keeps_what_is_open(chromium, smaller)
@@ -109,14 +113,6 @@ def check_that_plots_are_zoomed_together(chromium: Chrome) -> None:
     assert "12 h" in text
     run(chromium, "document.querySelector('[data-zoom=all]').click()")
     assert run(chromium, PATHS) == before
-
-
-def check_that_tasks_can_be_switched_off(chromium: Chrome) -> None:
-    assert run(chromium, LINES) > 5
-    run(chromium, "document.querySelector('#legend input[data-task=\"1\"]').click()")
-    assert run(chromium, LINES) == 0
-    run(chromium, "document.querySelector('[data-tasks=all]').click()")
-    assert run(chromium, LINES) > 5
 
 
 def check_that_it_is_complete_without_javascript_and_on_paper(chromium: Chrome, page: Path) -> None:

@@ -128,7 +128,6 @@ RUNNING = {
     "phase": "Running", "podIP": "10.0.0.1",
     "containerStatuses": [{"name": "distrun", "state": {"running": {}}}],
 }  # fmt: skip
-QUEUE = {"kueue.x-k8s.io/queue-name": "team"}
 
 
 @pytest.mark.parametrize(
@@ -147,7 +146,9 @@ def test_a_job_waits_until_its_pods_are_admitted_and_run(
 ) -> None:
     items = _supervisor(supervisor)
     if tasks is not None:
-        items.append(_object("Job", f"{NAME}-pods", labels=QUEUE, spec=tasks, status={}))
+        items.append(
+            _object("Job", f"{NAME}-pods", labels={pods.QUEUE: "team"}, spec=tasks, status={})
+        )
     if pod is not None:
         items.append(_object("Pod", f"{NAME}-pods-1", status=pod))
     entry = batch_job._entry(NAME, items)
@@ -156,12 +157,6 @@ def test_a_job_waits_until_its_pods_are_admitted_and_run(
     assert why in entry.reason
     begun = QueuedJob(state=JobState(phase=JobPhase.RUNNING), entry=entry)
     assert begun.has_not_begun == (is_pending and state != "suspended"), "it has a supervisor"
-
-
-def test_a_pod_runs_once_its_container_does_and_it_has_an_address() -> None:
-    waiting: list[Json] = [{"phase": "Pending"}, {"podIP": ""}, {"containerStatuses": []}]
-    found = [pods.is_running({"status": {**RUNNING, **each}}) for each in ({}, *waiting)]
-    assert found == [True, False, False, False]
 
 
 def test_a_job_has_ended_whose_supervisor_has_no_pod_any_more() -> None:
@@ -194,15 +189,12 @@ def test_an_answer_that_is_no_list_of_objects_is_told(answer: Path, printed: byt
     assert raised.value.cause.text.startswith("its answer is not as expected")
 
 
-def test_all_that_is_invalid_in_a_manifest_is_told() -> None:
+def test_all_that_is_invalid_in_a_manifest_is_told_and_no_answer_is(answer: Path) -> None:
     said = 'Warning: w\nThe Job "j" is invalid: \n* spec.a: Required\n* spec.b: Invalid\n'
     said += 'E1129 01:40:42.811324 3111 v2.go:104] "Unhandled Error" err="write tcp"\n'
     cause = kubectl.failure(1, said)
     assert cause.text == 'The Job "j" is invalid: * spec.a: Required * spec.b: Invalid'
     assert "`kubernetes.pod`" in str(cause_advice(cause))
-
-
-def test_a_kubectl_that_does_not_answer_is_not_blamed_for_its_end(answer: Path) -> None:
     os.mkfifo(answer)
     with pytest.raises(CauseError) as raised:
         kubectl.run(["kubectl"], seconds=0.2)
@@ -340,8 +332,11 @@ def test_a_copy_has_the_regular_files_of_the_job_and_then_its_end(
     assert len(commands) == 1, "another machine's Job is not deleted"
 
 
-def test_only_what_is_known_to_have_ended_counts_as_ended() -> None:
+def test_a_pod_runs_once_it_has_an_address_until_it_is_known_to_have_ended() -> None:
     """The node of a pod may be cut off, and this machine's clock may be ahead."""
+    waiting: list[Json] = [{"phase": "Pending"}, {"podIP": ""}, {"containerStatuses": []}]
+    found = [pods.is_running({"status": {**RUNNING, **each}}) for each in ({}, *waiting)]
+    assert found == [True, False, False, False]
     metadata = {"name": f"{NAME}-1", "deletionTimestamp": "2020-01-01T00:00:00Z"}
     pod = {"metadata": metadata, "status": RUNNING}
     assert pods.is_over(pod)
