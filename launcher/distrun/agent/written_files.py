@@ -15,7 +15,7 @@ from typing import Any, Iterator, List, NoReturn, Tuple
 
 from distrun.agent import main as agent_main
 from distrun.agent.linux import syscalls
-from distrun.agent.linux.regular import data_start, open_regular
+from distrun.agent.linux.regular import closing, data_start, open_regular
 from distrun.agent.protocol.file_messages import (
     FileRead,
     FileReadEnd,
@@ -146,8 +146,7 @@ def _read(channel: ChecksummedSender, top: str, order: ReadFile) -> None:
     digest, offset = hashlib.sha256(), order.offset
     try:
         path = os.path.join(top, order.path)
-        descriptor = open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)
-        try:
+        with closing(open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)) as descriptor:
             while not channel.broken:
                 if not order.digest:  # a hole may be terabytes long
                     offset = data_start(descriptor, offset)
@@ -162,8 +161,6 @@ def _read(channel: ChecksummedSender, top: str, order: ReadFile) -> None:
                     _send(channel, FileRead(offset, block))
                 offset += len(block)
             status = os.fstat(descriptor)
-        finally:
-            os.close(descriptor)
     except OSError as error:
         _send(channel, FileReadEnd(0, 0, "", error.errno or errno.EIO))
         return

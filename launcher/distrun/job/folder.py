@@ -29,6 +29,7 @@ from distrun import lifecycle
 from distrun.agent.linux import peers, private_dir, processes
 from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.linux.job_processes import Traces
+from distrun.agent.linux.regular import closing
 from distrun.agent.protocol import INDEX_SUFFIX, UNSENT_REPORTS, Cause, Code
 from distrun.codec import decode, encode
 from distrun.errors import HostError, UsageError
@@ -214,14 +215,10 @@ class JobFolder:
     def end_line(self, task: str) -> int:
         """End an unfinished last line of a task's log. Returns the log's size in bytes."""
         flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        with contextlib.suppress(OSError):
-            log = os.open(self.log_of(task), flags)
-            try:
-                size = os.fstat(log).st_size
-                if size and os.pread(log, 1, size - 1) != b"\n":
-                    os.write(log, b"\n")
-            finally:
-                os.close(log)
+        with contextlib.suppress(OSError), closing(os.open(self.log_of(task), flags)) as log:
+            size = os.fstat(log).st_size
+            if size and os.pread(log, 1, size - 1) != b"\n":
+                os.write(log, b"\n")
         return self.size_of_log(task)
 
     def index_of(self, task: str) -> Path:
@@ -360,12 +357,9 @@ class JobFolder:
 
     def _lock_holder(self) -> int | None:
         try:
-            file = os.open(self._lock_file, _LOCK_FLAGS)
-            try:
+            with closing(os.open(self._lock_file, _LOCK_FLAGS)) as file:
                 query = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
                 kind, _, _, _, pid = _LOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, query))
-            finally:
-                os.close(file)
         except OSError:
             return None
         return None if kind == fcntl.F_UNLCK else pid
@@ -398,10 +392,8 @@ class JobFolder:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(_LOCK_SECONDS)
-        try:
+        with closing(lock):
             yield
-        finally:
-            os.close(lock)
 
     def release_lock(self) -> None:
         """Release the lock: closing any descriptor of its file does that. See fcntl(2)."""
@@ -441,11 +433,8 @@ class JobFolder:
     def _short_path(self) -> Iterator[str]:
         """Yield a path of the socket through /proc: a socket's path must fit in 108 bytes."""
         require_proc()
-        folder = os.open(self._opened, os.O_RDONLY | os.O_DIRECTORY)
-        try:
+        with closing(os.open(self._opened, os.O_RDONLY | os.O_DIRECTORY)) as folder:
             yield f"/proc/self/fd/{folder}/control.sock"
-        finally:
-            os.close(folder)
 
     def last_change(self) -> float:
         for path in (self.events_file, self.path):
@@ -665,7 +654,11 @@ def create(folder: JobFolder, spec_source: bytes) -> JobFolder:
     require_proc()
     around = folder.path.parent
     private_dir.create(str(around))
-    with _opened(str(around.parent)) as home, _opened(around.name, home) as jobs:
+    # Both may be symbolic links.
+    with (
+        closing(private_dir.open_checked(str(around.parent), follow=True)) as home,
+        closing(private_dir.open_checked(around.name, home, follow=True)) as jobs,
+    ):
         name = f".new-{folder.job_id}"
         os.mkdir(name, 0o700, dir_fd=jobs)
         try:
@@ -682,16 +675,6 @@ def create(folder: JobFolder, spec_source: bytes) -> JobFolder:
             shutil.rmtree(f"{private_dir.path_of(jobs)}/{name}", ignore_errors=True)
             raise
     return created
-
-
-@contextlib.contextmanager
-def _opened(path: str, parent: int | None = None) -> Iterator[int]:
-    """Yield a descriptor of a folder around the jobs, which may be a symbolic link."""
-    descriptor = private_dir.open_checked(path, parent, follow=True)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _changeable_error(path: Path) -> UsageError:

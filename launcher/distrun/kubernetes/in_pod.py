@@ -28,10 +28,9 @@ PART = ".distrun-part"
 """The end of the names of files that have not all come from their pods."""
 OLDEST = (3, 10)
 RIGHTS = (
-    *("create batch jobs ", "get batch jobs ", "delete batch jobs ", "get  pods ", "list  pods "),
-    *("watch  pods ", "create  pods exec", "get  pods exec"),
+    *("create jobs", "get jobs", "delete jobs", "get pods", "list pods", "watch pods"),
+    *("create pods/exec", "get pods/exec"),
 )
-"""A verb, an API group, a resource, and a part of it."""
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 """Where Kubernetes puts what a pod's service account needs."""
 EXIT_UNFIT = 65
@@ -83,7 +82,9 @@ def lacking_rights(kubectl: str) -> str:
         namespace = file.read()
     reviews = []
     for right in RIGHTS:
-        verb, group, resource, part = right.split(" ")
+        verb, what = right.split(" ")
+        resource, _, part = what.partition("/")
+        group = "batch" if resource == "jobs" else ""
         wanted = {"verb": verb, "group": group, "resource": resource, "subresource": part}
         reviews.append(
             {
@@ -104,11 +105,7 @@ def lacking_rights(kubectl: str) -> str:
     if done.returncode or len(answers) != len(RIGHTS):
         said = done.stderr.decode("utf-8", "replace").strip()
         return "the pod cannot ask the API server: " + said[-300:]
-    lacking = []
-    for number, answer in enumerate(answers):
-        verb, _, resource, part = RIGHTS[number].split(" ")
-        if answer != "true":
-            lacking.append(verb + " " + resource + ("/" + part if part else ""))
+    lacking = [each for at, each in enumerate(RIGHTS) if answers[at] != "true"]
     return "its service account may not " + ", ".join(lacking) if lacking else ""
 
 

@@ -265,9 +265,12 @@ class Keeper:
             missing += is_left and pods.shape_of(each) == shape
         if missing > 0:
             number = next(n for n in itertools.count(2) if f"{self._name}-{n}" not in self._jobs)
-            job = _again(self._manifests[shape], f"{self._name}-{number}", missing)
+            name, like = f"{self._name}-{number}", self._manifests[shape]
+            counts = {"parallelism": missing, "completions": missing}
+            changes = {"metadata": {**like["metadata"], "name": name}}
+            job = {**like, **changes, "spec": {**like["spec"], **counts}}
             kubectl.run([*self._kubectl, "create", "-f", "-"], json.dumps(job))
-            self._jobs[pods.name_of(job)] = shape
+            self._jobs[name] = shape
 
     def _why_pending(self) -> Cause:
         kept = [each for each, _ in self._obstacles() if each.code is Code.POD_UNSCHEDULABLE]
@@ -423,13 +426,6 @@ def _failure(words: list[str], name: str) -> str:
     events = kubectl.items(command)
     failed = [each for each in events if str(each.get("reason")).startswith("Failed")]
     return pods.cut(failed[-1].get("message", "")) if failed else ""
-
-
-def _again(job: dict[str, Any], name: str, count: int) -> dict[str, Any]:
-    """Return the manifest of a Job like this one, with a name and so many pods."""
-    counts = {"parallelism": count, "completions": count}
-    metadata = {**job["metadata"], "name": name}
-    return {**job, "metadata": metadata, "spec": {**job["spec"], **counts}}
 
 
 class _Watch:

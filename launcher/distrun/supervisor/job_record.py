@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from distrun.agent.linux.regular import closing
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import HostError
 from distrun.job import events, record
@@ -21,11 +22,8 @@ _SYNC_SECONDS = 10.0
 
 def sync_file(path: str) -> None:
     """Write a file, or the names in a folder, to the disk. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
+    with closing(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class DiskSync:

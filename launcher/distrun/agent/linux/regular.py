@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
-from typing import Dict, List, Union
+from typing import Dict, Iterator, List, Union
 
 LARGEST_SCRIPT = 100_000_000
 """Bytes. A larger file is not a script: reading a sparse one would take hours."""
@@ -52,6 +53,15 @@ def open_regular(path: Union[str, bytes, "os.PathLike[str]"], flags: int, mode: 
         raise OSError(errno.ENXIO, os.strerror(errno.ENXIO), os.fspath(path))
     os.set_blocking(descriptor, True)  # a task inherits it
     return descriptor
+
+
+@contextlib.contextmanager
+def closing(descriptor: int) -> Iterator[int]:
+    """Close a descriptor at the end of the block."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def data_start(descriptor: int, offset: int = 0) -> int:

@@ -8,7 +8,7 @@ import signal
 from typing import TYPE_CHECKING, Dict, List, Mapping, NoReturn, Optional, Union
 
 from distrun.agent.linux import labels, syscalls
-from distrun.agent.linux.regular import open_regular
+from distrun.agent.linux.regular import closing, open_regular
 from distrun.agent.protocol import Cause, Code, StartTask
 from distrun.agent.structs import Struct
 
@@ -124,15 +124,12 @@ def write_marker(log: str, text: str) -> None:
 
     Raises OSError if the disk has no room: the attempt's output would have none either.
     """
-    output = open_regular(log, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
-    try:
+    with closing(open_regular(log, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)) as output:
         size = os.fstat(output).st_size
         unfinished = size > 0 and os.pread(output, 1, size - 1) != b"\n"
         line = _to_bytes("{}{}\n".format("\n" if unfinished else "", text))
         if os.write(output, line) < len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    finally:
-        os.close(output)
 
 
 def _to_bytes(text: str) -> bytes:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from distrun.agent.linux.regular import open_regular
+from distrun.agent.linux.regular import closing, open_regular
 from distrun.agent.protocol import Cause, Code, Order, Report, file_messages
 from distrun.agent.protocol.channel import Channel
 from distrun.agent.protocol.flight import Flight
@@ -28,18 +28,14 @@ _PROGRESS_SECONDS = 0.2
 def list_parts(manifest: Manifest) -> Iterator[file_messages.FileList]:
     """Return the list of files as messages that are small enough to delay no other message."""
     files = [(each.path, each.mode, each.size, each.digest) for each in manifest.files]
-    for part in _pieces(files):
-        yield file_messages.FileList(part, [], [], last=False)
-    for part in _pieces([(each.path, each.target) for each in manifest.links]):
-        yield file_messages.FileList([], part, [], last=False)
-    for part in _pieces(manifest.folders):
-        yield file_messages.FileList([], [], part, last=False)
+    links = [(each.path, each.target) for each in manifest.links]
+    kinds: tuple[Sequence[Any], ...] = (files, links, manifest.folders)
+    for at, entries in enumerate(kinds):
+        for start in range(0, len(entries), _ENTRIES_PER_PART):
+            part: list[list[Any]] = [[], [], []]
+            part[at] = [*entries[start : start + _ENTRIES_PER_PART]]
+            yield file_messages.FileList(part[0], part[1], part[2], last=False)
     yield file_messages.FileList([], [], [], last=True)
-
-
-def _pieces(entries: Sequence[Any]) -> Iterator[list[Any]]:
-    for start in range(0, len(entries), _ENTRIES_PER_PART):
-        yield list(entries[start : start + _ENTRIES_PER_PART])
 
 
 class FileSender:
@@ -98,12 +94,9 @@ class FileSender:
         name = self._manifest.files[number].path
         path = os.path.join(self._manifest.base, name).encode("utf-8", "surrogateescape")
         try:
-            descriptor = open_regular(path, os.O_RDONLY)
-            try:
+            with closing(open_regular(path, os.O_RDONLY)) as descriptor:
                 most = min(_CHUNK, self._flight.room - _OVERHEAD, size - self._offset)
                 chunk = os.pread(descriptor, most, self._offset)
-            finally:
-                os.close(descriptor)
         except OSError as error:
             self.failure = Cause(Code.FILE_NOT_READ, path=name, errno=error.errno or 0)
             return b""

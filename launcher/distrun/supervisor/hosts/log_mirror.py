@@ -10,7 +10,7 @@ from pathlib import Path
 
 from distrun.agent.linux import syscalls
 from distrun.agent.linux.holes import hole_size
-from distrun.agent.linux.regular import open_regular
+from distrun.agent.linux.regular import closing, open_regular
 from distrun.agent.protocol import INDEX_RECORD, INDEX_SUFFIX, Cause, Code, LogData
 from distrun.job.folder import LOG_SUFFIX, late_log_name, log_name, task_of_log
 
@@ -163,8 +163,7 @@ class LogMirror:
     def _append(self, file: str, fresh: bytes, start: int = 0, dropped: int = 0) -> None:
         """Write at the end of a copy, from `start` on; its first `dropped` bytes become a hole."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
-        descriptor = open_regular(self._folder / file, flags)
-        try:
+        with closing(open_regular(self._folder / file, flags)) as descriptor:
             if dropped > self._dropped.get(file, 0):
                 os.truncate(descriptor, start)
                 syscalls.punch_start(descriptor, dropped)
@@ -172,8 +171,6 @@ class LogMirror:
             view = memoryview(fresh)
             while view:
                 view = view[os.write(descriptor, view) :]
-        finally:
-            os.close(descriptor)
 
 
 def _index_of(log: str) -> str:

@@ -11,6 +11,7 @@ import os
 from functools import lru_cache
 
 from distrun.agent.linux import private_dir
+from distrun.agent.linux.regular import closing
 from distrun.supervisor.hosts import bootstrap
 
 _NAME = "sent-agents"
@@ -56,31 +57,21 @@ class SentAgents:
     def _set(self, key: str, path: str) -> None:
         if self._paths is not None:
             self._paths[key] = path
-        with contextlib.suppress(OSError):
-            file = self._open(os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            try:
-                if os.fstat(file).st_size > _MOST_BYTES:
-                    os.ftruncate(file, 0)
-                os.write(file, f"{key} {path}\n".encode())
-            finally:
-                os.close(file)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        with contextlib.suppress(OSError), closing(self._open(flags)) as file:
+            if os.fstat(file).st_size > _MOST_BYTES:
+                os.ftruncate(file, 0)
+            os.write(file, f"{key} {path}\n".encode())
 
     def _read(self) -> bytes:
-        with contextlib.suppress(OSError):
-            file = self._open(os.O_RDONLY)
-            try:
-                return os.read(file, 2 * _MOST_BYTES)
-            finally:
-                os.close(file)
+        with contextlib.suppress(OSError), closing(self._open(os.O_RDONLY)) as file:
+            return os.read(file, 2 * _MOST_BYTES)
         return b""
 
     def _open(self, flags: int) -> int:
-        home = private_dir.open_checked(self._home, follow=True)
-        try:
+        with closing(private_dir.open_checked(self._home, follow=True)) as home:
             flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             return os.open(_NAME, flags, 0o600, dir_fd=home)
-        finally:
-            os.close(home)
 
 
 @lru_cache(maxsize=1)
