@@ -524,9 +524,12 @@ def test_why_no_pods_come_is_told_once_each(monkeypatch: pytest.MonkeyPatch) -> 
     job: Json = {"metadata": metadata, "spec": {"parallelism": 2}}
     kept, told = _keeper(job, monkeypatch, adopts=True), mock.Mock()
     monkeypatch.setattr(keeper, "_reply", lambda *words: told(words[0].host, words[2].code))
-    monkeypatch.setattr(kubectl, "run", lambda _: json.dumps(job))
+    job["items"] = [{"metadata": {}, "reason": "FailedMount", "message": "no such volume"}]
+    monkeypatch.setattr(kubectl, "run", lambda *_, **__: json.dumps(job))
     left = {"p": pod(conditions=[{"type": "PodScheduled", "status": "False"}])}
-    for suspend, kept._pods in ((True, {}), (True, {}), (0, {}), (0, left), (0, left), (True, {})):
+    waits = {"p": pod(phase="Pending")}
+    states: Any = [(1, {}), (1, {}), (0, {}), (0, left), (0, left), (0, waits), (0, waits), (1, {})]
+    for suspend, kept._pods in states:
         kept._refusal = None if suspend else Cause(Code.POD_NOT_CREATED, text="quota")
         job["spec"]["suspend"] = suspend
         kept._requests = [keeper._Request(each, "", "", -1) for each in ("h1", "h2")]
@@ -538,7 +541,8 @@ def test_why_no_pods_come_is_told_once_each(monkeypatch: pytest.MonkeyPatch) -> 
     kept._look_for_pods()
     assert "not found" in not_none(kept._refusal).text  # what the job ends with
     no_pods = Code.POD_NOT_CREATED
-    codes = (Code.POD_QUEUED, no_pods, Code.POD_UNSCHEDULABLE, Code.POD_QUEUED, no_pods)
+    pending = (Code.POD_UNSCHEDULABLE, Code.POD_PENDING)
+    codes = (Code.POD_QUEUED, no_pods, *pending, Code.POD_QUEUED, no_pods)
     assert [each.args for each in told.mock_calls] == [(h, c) for c in codes for h in ("h1", "h2")]
 
 
@@ -640,6 +644,7 @@ def test_a_kubelet_says_why_a_pod_with_a_node_does_not_run(answer: Path) -> None
     events = [
         {"reason": "FailedMount", "message": 'configmap "a" not found'},
         {"reason": "MissingClusterDNS", "message": "kubelet does not have ClusterDNS"},
+        {"reason": "FailedScheduling", "message": "0/2 nodes are available"},  # before
     ]
     answer.write_text(json.dumps({"items": [{"metadata": {}, **each} for each in events]}))
     pending, _ = pods.obstacle(pod({"waiting": {"reason": "ContainerCreating"}}, phase="Pending"))

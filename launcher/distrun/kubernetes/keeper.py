@@ -17,6 +17,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -97,8 +98,8 @@ class Keeper:
         """Why Kubernetes creates no pods, if it said so."""
         self._failed_at = 0.0
         """When it last created no Jobs."""
-        self._told: dict[str, Code] = {}
-        """Why there are no pods yet, as hosts were told, by the shape."""
+        self._told: dict[str, Code | None] = {}
+        """Why there are no pods yet, as hosts were told, by the shape; None: it is not known."""
 
     def run(self) -> None:
         """Serve until the supervisor has gone, or SIGTERM; then delete the Jobs."""
@@ -273,15 +274,20 @@ class Keeper:
             self._jobs[name] = shape
 
     def _why_pending(self) -> Cause:
-        kept = [each for each, _ in self._obstacles() if each.code is Code.POD_UNSCHEDULABLE]
+        found = [each for each, _ in self._obstacles()]
+        kept = [each for each in found if each.code is Code.POD_UNSCHEDULABLE]
         if self._refusal is not None and self._refusal.code is Code.POD_NOT_CREATED:
             kept += [] if self._pods or self._refusal.text == _UNTOLD else [self._refusal]
+        for each in [] if kept else found[:1]:  # of the first, what its kubelet says
+            said = explained(self._kubectl, each)
+            kept += [] if said == each else [said]
         return kept[0] if kept else Cause(Code.POD_PENDING, name=self._name)
 
     def _tell(self, shape: str, hosts: list[str], cause: Cause) -> None:
         """Tell hosts why pods do not come, once that changes."""
-        if self._told.get(shape, Code.POD_PENDING) is not cause.code:
-            self._told[shape] = cause.code
+        known = cause.code if cause.code is not Code.POD_PENDING or cause.text else None
+        if self._told.get(shape) is not known:
+            self._told[shape] = known
             if cause.code is Code.POD_QUEUED:
                 self._deadline.cancel()
             self._fail(cause, hosts)
@@ -424,7 +430,8 @@ def _failure(words: list[str], name: str) -> str:
     fields = f"involvedObject.name={name}"
     command = [*words, "get", "events", "--field-selector", fields, "-o", "json"]
     events = kubectl.items(command)
-    failed = [each for each in events if str(each.get("reason")).startswith("Failed")]
+    # A pod that has a node now may have waited for it.
+    failed = [each for each in events if re.match("Failed(?!Scheduling)", str(each.get("reason")))]
     return pods.cut(failed[-1].get("message", "")) if failed else ""
 
 

@@ -155,8 +155,9 @@ def _wait_for_pod(batch: BatchJob, seconds: float | None, say: Callable[[str], N
         if (now := time.monotonic()) > min(due, told):
             words = batch_job.words(batch)
             why = causes[0][0] if causes else keeper.why_no_pods(words, batch.id)
+            why = keeper.explained(words, why)
             if now > due:
-                raise SchedulerError(cause=keeper.explained(words, why))
+                raise SchedulerError(cause=why)
             told = math.inf
             say(f"waiting for the pod of its supervisor: {cause_text(why)}")
         time.sleep(_POLL_SECONDS)
