@@ -11,11 +11,6 @@ from harness.network import processes_on
 from harness.pods import PodSpec
 from harness.waiting import wait_until
 
-COUNTS = (
-    "i=0; while [ $i -lt 60 ]; do echo step $i of attempt $DISTRUN_ATTEMPT; i=$((i+1)); sleep 0.2; "
-    "done"
-)
-
 
 def _wait_for_step(distrun: Distrun, attempt: int) -> None:
     """Wait until both tasks are at work in an attempt."""
@@ -73,14 +68,14 @@ def test_what_kubernetes_does_to_pods(pods: Cluster, distrun: Distrun, pod_spec:
 
 def test_a_node_that_is_cut_off(pods: Cluster, distrun: Distrun, pod_spec: PodSpec) -> None:
     keys = {"restart": {"max": 1}, "timeouts": {"link": "8s", "grace": "1s"}}
-    distrun.checked("launch", "-d", pod_spec(COUNTS, **keys))
+    distrun.checked("launch", "-d", pod_spec(UNTIL_ATTEMPT.format(last=1), **keys))
     _wait_for_step(distrun, 0)
     pods.nodes[1].cut()
 
     events = _ends_well(distrun)
 
     assert "is lost: no sign of life for 8 s (timeouts.link)" in events
-    assert distrun("logs").stdout.count("step 59 of attempt 1") == 2
+    assert distrun("logs").stdout.count("step 2 of attempt 1\n") == 2
     # All that is left is deleted, which its node cannot confirm before it is back.
     assert all("deletionTimestamp" in each["metadata"] for each in pods.objects())
     pods.kubectl("delete", "pods", "--all", "--force", "--grace-period=0")

@@ -25,9 +25,7 @@ def account(pods: Cluster) -> None:
 
 
 def _submit(distrun: Distrun, spec: Path, *options: str) -> str:
-    done = distrun.checked("submit", spec, *options, timeout=120)
-    job: str = done.stdout.strip()
-    return job
+    return str(distrun.checked("submit", spec, *options, timeout=120).stdout.strip())
 
 
 @pytest.mark.usefixtures("account")
@@ -85,11 +83,8 @@ VOLUME = """\
 apiVersion: v1
 kind: PersistentVolume
 metadata: {{name: {name}}}
-spec:
-  capacity: {{storage: 1Gi}}
-  accessModes: [ReadWriteMany]
-  storageClassName: ""
-  hostPath: {{path: {path}}}
+spec: {{capacity: {{storage: 1Gi}}, accessModes: [ReadWriteMany], storageClassName: "",
+  hostPath: {{path: {path}}}}}
 ---
 apiVersion: v1
 kind: PersistentVolumeClaim

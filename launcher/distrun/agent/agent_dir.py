@@ -9,6 +9,7 @@ from typing import List, Optional
 
 from distrun.agent.files import staged_tree
 from distrun.agent.linux import private_dir
+from distrun.agent.linux.regular import closing
 from distrun.agent.protocol import Cause, CauseError, Code
 
 _AGENTS = "agents"
@@ -115,11 +116,9 @@ def _plain(name: str) -> str:
 
 def _is_locked(path: str) -> bool:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with closing(os.open(path, flags)) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        finally:
-            os.close(descriptor)
     except OSError as error:
         return isinstance(error, BlockingIOError)
     return False

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from distrun.agent.linux.regular import open_regular
+from distrun.agent.linux.regular import closing, open_regular
 from distrun.codec import decode, encode
 from distrun.frozen import Frozen, field
 from distrun.job.folder import JobFolder, replace_file
@@ -166,8 +166,6 @@ def _thin(path: Path) -> int:
 
 
 def _append(path: Path, line: str) -> None:
-    descriptor = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW)
-    try:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+    with closing(open_regular(path, flags)) as descriptor:
         os.write(descriptor, line.encode("ascii"))
-    finally:
-        os.close(descriptor)

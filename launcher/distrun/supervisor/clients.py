@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from distrun.agent import protocol
 from distrun.agent.linux import peers, syscalls
+from distrun.agent.linux.regular import closing
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code, Notice, Request
 from distrun.agent.protocol.channel import Channel, ProtocolError
@@ -51,11 +52,8 @@ class Clients:
 
     def _accept(self) -> None:
         try:
-            second = os.dup(self._server.fileno())  # a channel needs two descriptors
-            try:
+            with closing(os.dup(self._server.fileno())):  # a channel needs two descriptors
                 connection, _ = self._server.accept()
-            finally:
-                os.close(second)
         except OSError:
             # The connection waits. The loop would report it again and again.
             self._loop.unwatch(self._server)
