@@ -150,14 +150,14 @@ def test_kill_tells_how_to_end_a_job_whose_supervisor_hangs(distrun: Distrun) ->
     job, other = distrun.detached(SLEEPS, name="hangs"), distrun.detached(SLEEPS, name="ends")
     pid = distrun.status(job)["supervisor_pid"]
     with hanging(pid):
-        said = distrun.told(70, "kill", job, other, "--grace", "100ms", timeout=60)
+        said = distrun.told(70, "kill", job, other, "--grace", "100ms")
         assert f"job {other} has ended" in said
         assert f"waiting for its supervisor (process {pid})" in said
         command = re.search(r"to end it and all its tasks: (.*)", said)
         assert command is not None
         assert command[1] == f"kill -KILL {pid}; distrun kill {job}"
         subprocess.run(["kill", "-KILL", str(pid)], check=True)
-    assert distrun("kill", job, timeout=60).returncode == 0
+    assert distrun("kill", job).returncode == 0
     wait_until(nothing_left(job), timeout=30)
 
 
