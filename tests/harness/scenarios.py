@@ -211,6 +211,7 @@ def _happen(job: Job, words: list[str]) -> list[Any]:
         "scancel": lambda: job.stop(cause=CANCELLED, exit_code=143),
         "finish": lambda: job.finish() or [],  # type: ignore[func-returns-value]
         "resume": job.resumed,
+        "no-room": lambda: job(events.PlanFailed, restart=int(host), cause=Cause(Code.NO_ROOM)),
     }
     return list(simple[verb]())
 
