@@ -6,7 +6,7 @@ from typing import TypeVar
 
 SOON = 60.0
 """Seconds that a short wait may take on a machine that others use too."""
-_PAUSE = 3.0
+_PAUSE = 9.0
 """How many times as long as the last call of a predicate the pause after it is: a predicate that
 runs a command would otherwise take most of a core for as long as the test waits."""
 
