@@ -117,16 +117,15 @@ def modules(distrun: Distrun) -> Path:
 def test_a_program_that_certainly_fails_is_refused(modules: Path, distrun: Distrun) -> None:
     for case, (script, words) in CERTAIN.items():
         spec = write_job(modules, script)
-        submit = ["submit", spec, "--dry-run"]
-        others = (submit, ["launch", "-d", spec], ["run", "train.py"]) if case == "syntax" else ()
-        for command in (["launch", spec], *others):
+        others = (["submit", spec, "--dry-run"], ["launch", "-d", spec], ["run", "train.py"])
+        for command in (["launch", spec], *(others if case == "syntax" else ())):
             said = distrun.told(65, *command)
             assert words in said
             assert said.endswith("nothing was started; to start it anyway: --force\n")
         doctor = distrun("doctor", spec)
         assert (doctor.returncode, "failed" in doctor.stdout) == (69, True)
         assert words.rstrip() in doctor.stdout or case == "in a function that runs"
-    distrun.checked(*submit, "--force")
+    distrun.checked("submit", spec, "--dry-run", "--force")
     with pytest.raises(package.DistrunError, match="to start it anyway: force=True"):
         package.launch(package.load(spec))
     (modules / "go.sh").write_text("#!/bin/sh\necho went $1\n")
