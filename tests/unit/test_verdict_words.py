@@ -178,9 +178,9 @@ def test_a_message_that_is_longer_than_what_was_read_asks_for_more() -> None:
 def test_lines_that_are_counted_from_the_end_are_told_apart() -> None:
     log = LogAnalysis(LogTail(PLAIN.encode(), is_whole=False), 1, "worker:0")
     cause = Cause(Code.EXCEPTION_RAISED, text="KeyError: 'target'", name="t.py:6 in load")
-    shown = tuple(map(log.evidence, (3, 5)))
-    told = evidence_lines(Verdict(kind=Kind.EXCEPTION, cause=cause, evidence=shown))
-    assert re.search(r"log, 2 lines before the end\n.*log, the last line\n", "\n".join(told))
+    shown = tuple(map(log.evidence, (3, 4, 5)))
+    told = "\n".join(evidence_lines(Verdict(kind=Kind.EXCEPTION, cause=cause, evidence=shown)))
+    assert re.search(r"1 line before the end: .*\n.* 2 lines before the end\n.*last line\n", told)
 
 
 # Errors as loggers, pretty printers and native code write them ------------------------------------

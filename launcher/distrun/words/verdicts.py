@@ -120,7 +120,8 @@ def evidence_place(evidence: Evidence) -> str:
     line = evidence.line or 0
     if line > 0:
         return f"its log, line {line}"
-    return "its log, the last line" if line == -1 else f"its log, {-line - 1} lines before the end"
+    before = "the last line" if line == -1 else f"{format_count(-line - 1, 'line')} before the end"
+    return f"its log, {before}"
 
 
 def evidence_text(evidence: Evidence) -> str:
