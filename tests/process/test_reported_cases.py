@@ -83,8 +83,8 @@ CASES = {
         "get_ipython().system('pip install -q x')\nprint('hi')\n",
         *(65, "is for IPython, not for Python", "line 1: get_ipython", "sed -i -E")),
     "Git LFS": run(
-        "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n",
-        *(65, "is a pointer of Git LFS, not the script itself", "git lfs pull --include train.py")),
+        "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n", 65,
+        "is a pointer of Git LFS, not the script itself", "git lfs pull --include train.py"),
     "a page": run("<!DOCTYPE html>\n<html>", 65, "is a page in HTML", "curl -L -o train.py"),
     "a script that another one calls hides": Case(
         {
@@ -144,12 +144,10 @@ CASES = {
     "flags of TensorFlow 1": Case(
         {"train.py": FLAGS, **TENSORFLOW_1},
         *([*RUN, "--ps", "1", "train.py", "{address:ps:0}", "{role}:{index}"], 0),
-        ("without a chief: the job succeeds when worker:0 exits 0", "3 tasks"),
-        "chief:0"),
+        ("without a chief: the job succeeds when worker:0 exits 0", "3 tasks"), "chief:0"),
     "options after the script": Case(
         *({"train.py": HELLO}, ["run", "train.py", "-n", "2"], 2),
-        (r"options of `distrun run` go before it: distrun run -n 2 train\.py",),
-        "program.args"),
+        (r"options of `distrun run` go before it: distrun run -n 2 train\.py",), "program.args"),
 }  # fmt: skip
 
 
