@@ -293,7 +293,7 @@ class FailureAnalyzer:
                     for each in found.cause.within
                 ))  # fmt: skip
                 if cause.code in _WITH_TRACEBACK:
-                    cause = cause._replace(expected=name)
+                    cause = cause._replace(expected=os.path.join(self._spec.program.workdir, name))
                 return replace(found, cause=cause, evidence=tuple(lines))
         return by_log
 
