@@ -204,10 +204,12 @@ def _failed(state: JobState) -> Iterator[Found]:
     """Find the tasks that failed, but did not count, such as an evaluator."""
     verdict = state.verdict
     for task in state.tasks.values():
-        if task.phase is TaskPhase.FAILED:
-            is_known = verdict is not None and verdict.task == task.name
-            cause = exit_cause(task)._replace(task=task.name)
-            yield (verdict.cause, verdict.evidence) if verdict and is_known else (cause, ())
+        if task.phase is not TaskPhase.FAILED:
+            continue
+        if verdict is not None and verdict.task == task.name:
+            yield verdict.cause, verdict.evidence
+        elif task.exit_status is not None:
+            yield exit_cause(task)._replace(task=task.name), ()
 
 
 def _left_at_work(done: list[TaskState]) -> Iterator[Found]:
