@@ -74,13 +74,11 @@ TENSORFLOW_1 = {
 HELLO = """import argparse
 p = argparse.ArgumentParser(); p.add_argument("--epochs", type=int); print(p.parse_args())
 """
-AS_SHELL = "write [bash, -c, 'source venv/bin/activate && "
 CASES = {
     "executed notebook": run(
         '{"cells": [], "nbformat": 4}', 65, "is a notebook, not a script",
         "jupyter nbconvert --to script 'a b.ipynb'", name="a b.ipynb"),
-    "converted notebook": run(
-        "get_ipython().system('pip install -q x')\nprint('hi')\n",
+    "converted notebook": run("get_ipython().system('pip install -q x')\nprint('hi')\n",
         *(65, "is for IPython, not for Python", "line 1: get_ipython", "sed -i -E")),
     "Git LFS": run(
         "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n", 65,
@@ -102,14 +100,12 @@ CASES = {
     "sigterm, exit 0": run(
         STOPS, 0, r"worker:1 was preempted: it exited 0 at step \d+ after a SIGTERM that distrun "
         "did not .*worker:0 reached step 59"),
-    "a trap that ends its own script": run(
-        "#!/bin/bash\ntrap 'kill 0' EXIT\necho trained\n",
+    "a trap that ends its own script": run("#!/bin/bash\ntrap 'kill 0' EXIT\necho trained\n",
         *(143, r"which its own script sends, too, at t\.sh:2", r"kill \$\(jobs -p\)")),
     "a trap that ends its own script after an error": run(
         "#!/bin/bash\ntrap 'kill 0' EXIT\npython3 -c 'import nn'\n",
         *(143, "exited 143 by itself, after it had printed ModuleNotFoundError")),
-    "a wait for what its own script ends": run(
-        "#!/bin/bash\nsleep 99 &\nkill $!\nwait $!\n",
+    "a wait for what its own script ends": run("#!/bin/bash\nsleep 99 &\nkill $!\nwait $!\n",
         *(143, r"which its own script sends, too, at t\.sh:3: kill", "`exit 0` after its `wait`")),
     "output that is sent to a file": run(
         "#!/bin/bash\nL=${USER}_$(date +%s).log\npython3 -c 'import nn' &> $L\ntail -n 1 $L\n",
@@ -123,6 +119,10 @@ CASES = {
         CALLS.format(False), 0, r"exited 0 although .*'x' \(in runs/9/\d\.txt\), at own\.py:1"),
     "a child whose exit code a program looks at": run(
         CALLS.format("False).returncode  # ("), 0, r"succeeded in [\d.]+ s · logs: "),
+    "a file that a former attempt wrote": launch(
+        SCRIPT, 0, r"after 1 restart[^·]*· logs: ", more="restart: {max: 1, backoff: 0s}\n",
+        train_py="from subprocess import run; o = open('o.log','a')\nrun(['python3', '-c', \"import"
+        " os; {'1': 0}[os.environ['DISTRUN_ATTEMPT']]\"], check=True, stdout=o, stderr=o)\n"),
     "a failure that only a program's own log has": run(
         "import logging as l, sys; l.basicConfig(filename='own.log')\ntry: {}['x']\n"
         "except KeyError: l.exception('no x'); sys.exit(1)\n",
@@ -137,7 +137,7 @@ CASES = {
         (r"pkg/train\.py:1:1: .*run it as a module: `run -m pkg\.train`", "nothing was started")),
     "a line of a shell as a list": launch(
         "{command: [source, venv/bin/activate, '&&', python]}",
-        *(69, re.escape(f"{AS_SHELL}python']"))),
+        *(69, re.escape("write [bash, -c, 'source venv/bin/activate && python']"))),
     "a line as one word": launch(
         "{command: ['python train.py --epochs 2']}", 69,
         re.escape("write [python, train.py, --epochs, 2]"), train_py=HELLO),

@@ -303,6 +303,8 @@ class FailureAnalyzer:
         from distrun.verdict.success import LOOKS
 
         state, folder = self._job.state, self._spec.program.workdir
+        if not has_failed and any(task.attempt for task in state.tasks.values()):
+            return  # former attempts may have written into them
         text = "\n".join(self._shell_texts().values())
         values = dict(_ASSIGNED.findall(text))
         fill = partial(_VARIABLE.sub, lambda found: values.get(found[1] or "", "*"))
