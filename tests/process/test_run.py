@@ -211,3 +211,11 @@ def test_wrong_usage_names_the_option(distrun: Distrun) -> None:
         said = distrun.told(code, "run", *words)
         assert message in said
     assert distrun.asked("ps", "-a", "-q") == ""
+
+
+@pytest.mark.usefixtures("script")
+def test_a_count_after_the_script_is_the_scripts(distrun: Distrun) -> None:
+    (distrun.cwd / "own.py").write_text("parser.add_argument('-n', type=int)\n")
+    for words, is_told in (("train.py -n 2", True), ("-n 1 train.py -n 2", False)):
+        assert ("-n 2 before SCRIPT" in distrun("run", *words.split()).stderr) is is_told
+    assert "SCRIPT" not in distrun("run", "--print-spec", "own.py", "-n", "2").stderr

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shlex
 import stat
 import sys
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -18,7 +19,11 @@ from distrun.errors import UsageError
 from distrun.spec.problems import nearest, printable
 from distrun.strategies import STRATEGIES
 
+if TYPE_CHECKING:
+    from distrun.job.run_spec import RunOptions
+
 AUTO = "auto"
+_COUNT = ("-n", "-np", "--workers")
 
 
 class RunCommand(ProgramCommand):
@@ -136,6 +141,11 @@ def command(overrides: tuple[str, ...], print_spec: bool, **values: Any) -> int:
         raise UsageError("--image is for pods, and the job has none", hint=hint)
     for choice in choices:
         console.print_message(choice)
+    if (count := _misplaced_count(options)) is not None:
+        console.print_message(
+            f"warning: {count} follows SCRIPT, so it is passed to it; to start as many workers, "
+            f"write {count} before SCRIPT"
+        )
     if not print_spec:
         return launch(spec, LaunchOptions(**values))
     console.print_text(spec.source.rstrip("\n"))
@@ -148,6 +158,19 @@ def _with_nodes(given: dict[str, Any]) -> dict[str, Any]:
         return given
     has_hosts = given["hosts"] or given["hostfile"] is not None
     return {**given, "workers": None, "hosts": given["hosts"] if has_hosts else ("slurm",)}
+
+
+def _misplaced_count(options: RunOptions) -> str | None:
+    """Return `-n 2` if that follows a script in Python which has no such option."""
+    from distrun.spec.regular_file import open_regular_file
+
+    words = zip(options.args, options.args[1:], strict=False)
+    found = next((each for each in words if each[0] in _COUNT and each[1].isdecimal()), None)
+    if found is None or options.workers is not None or not options.program.endswith(".py"):
+        return None
+    with contextlib.suppress(OSError), open_regular_file(options.program) as script:
+        return None if found[0].encode() in (script.read() or b"") else " ".join(found)
+    return None
 
 
 def _is_file_elsewhere(stream: TextIO) -> bool:
