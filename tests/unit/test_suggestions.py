@@ -60,8 +60,9 @@ IN_WORDS = {
 }
 OTHERS = (
     # prose about a file as a whole, or about places elsewhere
-    "here:", "begin with ", "indent with", "a spec is one document", "remove the %TAG", "YAML ",
-    "put quotes around", "known: ", "these have one: ", "export it", "raise ", "on a busy machine",
+    "here:", "check the indentation, or", "begin with ", "indent with", "a spec is one document",
+    "remove the %TAG", "YAML ", "put quotes around", "known: ", "these have one: ", "export it",
+    "raise ", "on a busy machine",
     "tasks have ports of their own", "the port of sshd", "add gpu9", "add localhost",
     "give each", "save the file", "write the whole path", "use another name", "write NAME: value",
     "write the address by which other hosts reach localhost", "write the keys out",

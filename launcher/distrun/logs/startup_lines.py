@@ -34,6 +34,7 @@ coordination_service\.h | /job:\w+/replica:\d+/task:\d+ has connected to coordin
 coordination_service_agent\.cc | Coordination agent has successfully connected... | the same
 eager_service_impl\.cc | Creating sync eager service context... | the chief has sent it its settings
 eager_service_impl\.cc | SessionOptions: goo\.gle/debug\w+ {0,9}(?:SETTING+\n?)? | the settings
+kernel_and_device\.cc | Ignoring error status when releasing multi-device function... | at the end
 generator_dataset_op\.cc | Memory patch applied: M_TRIM_THRESHOLD=... | it does so for any generator
 dataset\.cc | Input of GeneratorDatasetOp::Dataset will not be optimized... | no generator can be
 - | WARNING: All log messages before absl::InitializeLog\(\) is [\w ]{18} to STDERR | none is lost

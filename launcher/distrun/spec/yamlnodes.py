@@ -133,7 +133,7 @@ def parse_all(
             context = context.replace(",", f" that begins in line {begin.line + 1},")
             if not "".join(text.split("\n")[place.line :]).strip():
                 place = begin  # the end of the file shows nothing
-        hint = _syntax_hint(text, place) if place else ""
+        hint = _syntax_hint(text, place, error.problem or "") if place else ""
         problems.add(composer.mark(place), f"not valid YAML: {context}{error.problem}", hint)
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         # Errors of PyYAML's reader, and of escapes outside Unicode, have no position.
@@ -141,7 +141,7 @@ def parse_all(
     return []
 
 
-def _syntax_hint(text: str, place: Any) -> str:
+def _syntax_hint(text: str, place: Any, problem: str) -> str:
     """A hint for the line of a syntax error: the line, and a caret below the place."""
     lines = text.split("\n")
     culprit = lines[place.line] if place.line < len(lines) else ""
@@ -153,7 +153,10 @@ def _syntax_hint(text: str, place: Any) -> str:
     caret = "".join("  " if east_asian_width(each) in "WF" else " " for each in before)
     is_reserved = culprit[place.column : place.column + 1] in tuple("@`%")
     is_range = re.match(r"[\w-]\[\d", culprit[max(0, place.column - 1) :]) is not None
-    remedy = "put quotes around the text; " if is_reserved or is_range else ""
+    is_variable = "${" in culprit[max(0, place.column - 2) : place.column + 1]
+    remedy = "put quotes around the text; " if is_reserved or is_range or is_variable else ""
+    if problem.startswith("mapping values are not allowed"):
+        remedy = "check the indentation, or put quotes around a text with a colon; "
     return f"{remedy}here:\n    {shown}\n    {caret}^" if shown else ""
 
 
