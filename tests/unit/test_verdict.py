@@ -149,6 +149,23 @@ def test_of_many_hung_tasks_the_one_that_is_elsewhere_is_named_and_quoted_first(
     assert [each.task for each in verdict.evidence][:2] == ["worker:5", "worker:0"]
 
 
+def test_where_a_thread_hangs_that_the_others_do_not_have_is_named() -> None:
+    """As the generator of a data set. The bar of Keras has no end of its line."""
+    job = play(["mwm worker:2"])
+    job(events.TasksQuiet, since=0.0)
+    job.stop()
+    for index in range(2):
+        job.gone(f"worker:{index}", None, 6)
+    thread = (
+        '\n\nThread 0x7e (most recent call first):\n  File "/u/data.py", line 17 in batches\n\n'
+    )
+    stack = "29/50 [====>....] - ETA: 2s - loss: 5.2" + LOGS["STACK"]
+    (verdict,) = verdicts(job, worker0=stack, worker1=stack.replace("\n\n", thread, 1))
+    assert "; unlike the others, worker:1 was at data.py:17 in batches" in cause_text(verdict.cause)
+    said = [(each.task, each.text) for each in verdict.evidence]
+    assert said[0] == ("worker:1", 'File "/u/data.py", line 17 in batches')
+
+
 @pytest.mark.parametrize(
     ("tasks", "busy", "stood", "said"),
     [

@@ -41,8 +41,9 @@ def command(
     """Show the stacks of a running job's tasks, without stopping them. Default: the running job.
 
     Each Python thread is shown with its calls, the innermost first. Tasks whose main threads have
-    the same stack are one entry; the entry with the fewest tasks comes first: in a job that hangs,
-    that is the task to look at. Lines of your own program are marked with >.
+    the same stack, and whose other threads are at the same lines of your own program, are one
+    entry. The one that differs most comes first: in a job that hangs, that is the task to look at.
+    Lines of your own program are marked with >.
 
     It needs py-spy here, and nothing on the hosts: pip install py-spy
 
@@ -96,7 +97,7 @@ def _stacks_json(found: Stacks) -> dict[str, Any]:
         del each["recording"]
     return {
         "entries": [
-            {"tasks": list(entry.tasks), "place": entry.process.place}
+            {"tasks": list(entry.tasks), "place": entry.place}
             for entry in stacks.fold(found.processes)
         ],
         "processes": processes,
@@ -116,11 +117,12 @@ def stacks_view(found: Stacks, *, all_threads: bool) -> Group:
 
 def _entry(entry: Entry, *, all_threads: bool) -> list[Text]:
     process, names = entry.process, printable(format_names(entry.tasks))
-    lines = [Text.assemble((names, "bold"), f": {printable(process.place)}")]
-    main, others = process.main, []
-    for thread in process.threads:
-        if thread is main or all_threads or thread.own_frame is not None:
-            lines += _thread(thread, is_main=thread is main, is_whole=all_threads)
+    lines = [Text.assemble((names, "bold"), f": {printable(entry.place)}")]
+    first, others = entry.thread or process.main, []
+    for thread in sorted(process.threads, key=lambda thread: thread is not first):
+        if thread in (first, process.main) or all_threads or thread.own_frames:
+            is_named = thread is process.main and thread is first
+            lines += _thread(thread, is_main=is_named, is_whole=all_threads)
         else:
             others.append(thread)
     if others:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from distrun import codec
 from distrun.agent.protocol import Struct
-from distrun.frozen import Frozen, field
+from distrun.frozen import Frozen, field, replace
 
+_Thread = TypeVar("_Thread")
 _MAIN = "MainThread"
 _EVALUATOR = "evaluator:"
 CONVERTED = "/__autograph_generated_file"
@@ -49,9 +50,19 @@ class Thread(Frozen, kw_only=True):
     frames: tuple[Frame, ...]
 
     @property
-    def own_frame(self) -> Frame | None:
-        """The innermost frame of the user's program."""
-        return next((frame for frame in self.frames if not frame.is_of_library), None)
+    def own_frames(self) -> tuple[Frame, ...]:
+        """The frames of the user's program."""
+        return tuple(frame for frame in self.frames if not frame.is_of_library)
+
+    @property
+    def place(self) -> str:
+        """Where it is, by a line of the user's program if there is one."""
+        if not self.frames:
+            return "no Python frame"
+        inner, own = self.frames[0], next(iter(self.own_frames), None)
+        if own is None or own is inner:
+            return f"{inner.function}, {inner.place}"
+        return f"{inner.function}, called from {own.function}, {own.place}"
 
 
 class Recording(Frozen, kw_only=True):
@@ -109,15 +120,10 @@ class ProcessStacks(Frozen, kw_only=True):
         return next(named, self.threads[0] if self.threads else None)
 
     @property
-    def place(self) -> str:
-        """Where its main thread is, by a line of the user's program if there is one."""
-        main = self.main
-        if main is None or not main.frames:
-            return "no Python frame"
-        inner, own = main.frames[0], main.own_frame
-        if own is None or own is inner:
-            return f"{inner.function}, {inner.place}"
-        return f"{inner.function}, called from {own.function}, {own.place}"
+    def own_threads(self) -> dict[Hashable, Thread]:
+        """Its other threads in the user's program, by their frames there."""
+        others = (each for each in self.threads if each is not self.main)
+        return {each.own_frames: each for each in others if each.own_frames}
 
 
 class Stacks(Frozen, kw_only=True):
@@ -128,16 +134,33 @@ class Stacks(Frozen, kw_only=True):
 
 
 class Entry(Frozen, kw_only=True):
+    """Tasks that are at the same places.
+
+    `thread`: one besides the main thread, in the user's program, that not all of the tasks have
+    whose main threads are there.
+    """
+
     tasks: tuple[str, ...]
     process: ProcessStacks
+    thread: Thread | None
+
+    @property
+    def place(self) -> str:
+        """Where that thread is, or the main thread."""
+        thread = self.thread or self.process.main
+        return "" if thread is None else thread.place
 
 
 class Place(Frozen, kw_only=True):
-    """Where tasks were when their job stalled: `place`, and the frames, the innermost first."""
+    """Where tasks were when their job stalled: `place`, and the frames, the innermost first.
+
+    `main`: where their main threads were, if that is the place of a thread that others lack.
+    """
 
     tasks: tuple[str, ...]
     place: str
     frames: tuple[str, ...] = ()
+    main: str = ""
 
 
 def decode(text: str) -> list[ProcessStacks]:
@@ -164,47 +187,86 @@ def places(processes: list[ProcessStacks]) -> tuple[Place, ...]:
     found = []
     for entry in fold(processes)[:_MOST_PLACES]:
         main = entry.process.main
-        frames = [] if main is None else main.frames[:_MOST_FRAMES]
+        thread = entry.thread or main
+        frames = () if thread is None else thread.frames[:_MOST_FRAMES]
         words = tuple(f"{each.function} ({each.place})"[:_LONGEST_PLACE] for each in frames)
-        place = entry.process.place[:_LONGEST_PLACE]
-        found.append(Place(tasks=entry.tasks[:_MOST_TASKS], place=place, frames=words))
+        place, tasks = entry.place[:_LONGEST_PLACE], entry.tasks[:_MOST_TASKS]
+        at = main.place[:_LONGEST_PLACE] if main is not None and entry.thread is not None else ""
+        found.append(Place(tasks=tasks, place=place, frames=words, main=at))
     return tuple(found)
 
 
 def odd_one(found: Sequence[Place]) -> Place | None:
     """Return where the tasks are that differ from most; None if that is not clear.
 
+    Of two tasks whose main threads are at one place, the one differs that has a thread elsewhere.
     Evaluators do not count: they wait at places of their own.
     """
-    joined: dict[str, list[str]] = {}
+    joined: dict[tuple[str, str], Place] = {}
+    counts: dict[str, int] = {}
+    """Tasks, by where their main threads are."""
     for each in found:
-        training = [task for task in each.tasks if not task.startswith(_EVALUATOR)]
-        joined.setdefault(each.place, []).extend(training)
-    frames = {each.place: each.frames for each in found}
-    places = [
-        Place(tasks=tuple(names), place=place, frames=frames[place])
-        for place, names in joined.items()
-        if names
-    ]
-    ranked = sorted(places, key=lambda each: len(each.tasks))
-    is_clear = len(ranked) > 1 and len(ranked[0].tasks) < len(ranked[1].tasks)
+        names = tuple(task for task in each.tasks if not task.startswith(_EVALUATOR))
+        main = each.main or each.place
+        same = joined.get((main, each.place))
+        if names:
+            counts[main] = counts.get(main, 0) + len(names)
+            tasks = (*same.tasks, *names) if same is not None else names
+            joined[main, each.place] = replace(each, tasks=tasks)
+
+    def rank(place: Place) -> tuple[int, int, bool]:
+        return counts[place.main or place.place], len(place.tasks), not place.main
+
+    ranked = sorted(joined.values(), key=rank)
+    if len(ranked) < 2:
+        return None
+    first, second = map(rank, ranked[:2])
+    is_clear = first < second and (first[0] < second[0] or ranked[0].main)
     return ranked[0] if is_clear else None
 
 
 def fold(processes: list[ProcessStacks]) -> list[Entry]:
-    """Join tasks whose main threads have the same stack: the rarest stack first.
+    """Join tasks that are at the same places: the rarest first.
 
-    Of each task, its processes with a stack are taken. Equal processes of one task count once.
+    Their main threads have the same stack, and other threads are at the same places of the user's
+    program. Of each task, its processes with a stack are taken. Equal processes of one task count
+    once.
     """
-    places: dict[tuple[Any, ...], list[ProcessStacks]] = {}
-    for process in processes:
-        if process.main is not None:
-            places.setdefault(process.main.frames, []).append(process)
-    entries = [
-        Entry(tasks=tuple(sorted({each.task for each in found}, key=_rank)), process=found[0])
-        for found in places.values()
+    known = [
+        (each, each.main.frames, each.own_threads) for each in processes if each.main is not None
     ]
-    return sorted(entries, key=lambda entry: len(entry.tasks))
+    differing = differing_threads((main, threads) for _, main, threads in known)
+    joined: dict[tuple[Hashable, ...], tuple[set[str], ProcessStacks, Thread | None]] = {}
+    tasks_at: dict[Hashable, set[str]] = {}
+    for (process, main, threads), thread in zip(known, differing, strict=True):
+        tasks_at.setdefault(main, set()).add(process.task)
+        names, *_ = joined.setdefault((main, frozenset(threads)), (set(), process, thread))
+        names.add(process.task)
+    ranked = [
+        (
+            (len(tasks_at[main]), len(names), thread is None),
+            Entry(tasks=tuple(sorted(names, key=_rank)), process=process, thread=thread),
+        )
+        for (main, _), (names, process, thread) in joined.items()
+    ]
+    return [entry for _, entry in sorted(ranked, key=lambda each: each[0])]
+
+
+def differing_threads(
+    found: Iterable[tuple[Hashable, Mapping[Hashable, _Thread]]],
+) -> list[_Thread | None]:
+    """Return for each the first thread that not all have whose main threads are at that place.
+
+    `found`: where each main thread is, and the other threads by where they are.
+    """
+    known = list(found)
+    common: dict[Hashable, set[Hashable]] = {}
+    for main, threads in known:
+        common[main] = common.get(main, {*threads}) & {*threads}
+    return [
+        next((each for at, each in threads.items() if at not in common[main]), None)
+        for main, threads in known
+    ]
 
 
 def _rank(task: str) -> tuple[str, int, str]:

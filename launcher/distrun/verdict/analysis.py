@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import replace
 from distrun.job import events
 from distrun.job.events import TimerKind
-from distrun.job.stacks import Place, odd_one
+from distrun.job.stacks import Place, differing_threads, odd_one
 from distrun.lifecycle import SAME_TIME, TaskState
 from distrun.strategies import Role
 from distrun.verdict.failures import Failure, is_by_slurm
@@ -490,10 +490,21 @@ class _Analysis:
         """
         logs = {name: self._log(name) for name in self._failure.members}
         path = next(filter(None, (log.forks_at for log in logs.values())), "")
-        groups: dict[str, list[str]] = {}
-        for name, log in logs.items():
-            groups.setdefault(log.interrupted_in, []).append(name)
-        named = [Place(tasks=tuple(names), place=place) for place, names in groups.items() if place]
+        mains = [log.interrupted_in for log in logs.values()]
+        threads: list[dict[Hashable, tuple[str, int]]] = [
+            {at: (at, line) for at, line in log.threads_in.items()} for log in logs.values()
+        ]
+        differing = differing_threads(zip(mains, threads, strict=True))
+        groups: dict[tuple[str, str], list[str]] = {}
+        lines: dict[str, int | None] = {}
+        for (name, log), main, thread in zip(logs.items(), mains, differing, strict=True):
+            place, lines[name] = thread or (main, log.interrupted_at)
+            groups.setdefault((place, main if thread else ""), []).append(name)
+        named = [
+            Place(tasks=tuple(names), place=place, main=main)
+            for (place, main), names in groups.items()
+            if place
+        ]
         places = seen or named
         odd = odd_one(places)
         if cause.tasks:
@@ -503,15 +514,15 @@ class _Analysis:
             cause = cause._replace(tasks=odd.tasks, name=", ".join(odd.tasks), text=odd.place)
         # First one task of each place, from the rarest one on.
         ranks = {
-            name: (number, not place, len(names))
-            for place, names in groups.items()
+            name: (number, not place, len(names), not main)
+            for (place, main), names in groups.items()
             for number, name in enumerate(names)
         }
-        quoted = [logs[name] for name in sorted(ranks, key=ranks.__getitem__)[:_MOST_TASKS_QUOTED]]
+        quoted = sorted(ranks, key=ranks.__getitem__)[:_MOST_TASKS_QUOTED]
         return Verdict(
             kind=Kind.STALLED,
             cause=cause._replace(path=path),
-            evidence=tuple(line for log in quoted for line in log.evidence_at(log.interrupted_at)),
+            evidence=tuple(line for name in quoted for line in logs[name].evidence_at(lines[name])),
         )
 
 

@@ -28,6 +28,8 @@ _FATAL_LOG = re.compile(r"F\d{4} |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: F ")
 _NOISE = ("To enable the following instructions:", "WARNING: All log messages before absl::")
 """TensorFlow prints these at each start without the prefix of its log."""
 _FATAL_PYTHON = re.compile("^Fatal Python error: ")
+_BAR_BEFORE_FATAL = re.compile(r"^.*\d(?:/\d|%).*(?=Fatal Python error: )")
+"""A bar of Keras has no end of its line: what Python prints at a signal follows in it."""
 _ABORTED = "Fatal Python error: Aborted"
 """Begins what Python prints at SIGABRT."""
 _CONTINUED = re.compile(
@@ -88,6 +90,7 @@ _HANDLER_SET = re.compile(
 _BEHIND_END = re.compile(r"threading\.py\".* _shutdown\b|\A.*\n {2}<no Python frame>")
 """In the thread that got the signal. TensorFlow waits for other tasks in native code."""
 _CURRENT_THREAD = "Current thread 0x"
+_THREAD = re.compile(r"(?:Current thread|Thread) 0x|Fatal Python error: ")
 _WAITS = re.compile(r'/(?:queue|threading|multiprocessing/\w+|concurrent/futures/\w+)\.py", line ')
 """Where Python waits for its own threads and processes."""
 _FRAME = re.compile(r'\s+File "([^"]+)", line (\d{1,9})(?:,? in (.+))?$')
@@ -202,7 +205,7 @@ class LogAnalysis:
         start = tail.begin
         text = _COLOUR.sub("", tail.raw[start:].decode("utf-8", "replace")).rstrip("\n")
         lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-        cut = [BAR.sub("", line[:_LONGEST_LINE]) for line in lines]
+        cut = [_BAR_BEFORE_FATAL.sub("", BAR.sub("", line[:_LONGEST_LINE])) for line in lines]
         raw, self._places = plain_lines(cut[-_MOST_LINES:])
         self._raw = raw[:stop]
         self.lines = [GROUP.sub("", line, count=1) for line in self._raw]
@@ -508,6 +511,22 @@ class LogAnalysis:
     def interrupted_in(self) -> str:
         """That frame, as `train.py:6 in main`; empty if there is none."""
         return "" if self._interrupted_frame is None else str(self._interrupted_frame[1])
+
+    @cached_property
+    def threads_in(self) -> dict[str, int]:
+        """Where its process's other threads were in own files then, with the lines' indices."""
+        end = len(self.lines)
+        crash = end if self.crash is None else self.crash
+        heads = [i for i in range(crash, end) if _THREAD.match(self.lines[i])]
+        found: dict[str, int] = {}
+        for first, stop in zip(heads, [*heads, end][1:], strict=True):
+            own = self._own_frames(range(first, stop))
+            if _FATAL_PYTHON.match(self.lines[first]):
+                if first > crash:
+                    break  # what its children have printed follows
+            elif own and _CURRENT_THREAD not in self.lines[first]:
+                found.setdefault(str(own[0][1]), own[0][0])
+        return found
 
     @property
     def _interrupted(self) -> range:
