@@ -76,10 +76,14 @@ def test_two_that_failed_of_the_same_error_were_not_stopped(distrun: Distrun) ->
 
 
 def test_a_time_limit_has_a_verdict_too(distrun: Distrun) -> None:
-    distrun.launch("echo waiting; exec sleep 600", workers=1, timeouts={"run": "300ms"})
+    script = "trap 'echo stops; exit 1' TERM; echo starts; echo waiting; sleep 600 & wait"
+    distrun.launch(script, workers=1, timeouts={"run": "300ms"})
     verdict = distrun.status()["outcome"]["verdict"]
     assert (verdict["task"], verdict["kind"]) == (None, "timeout")
-    assert verdict["evidence"]
+    (line,) = verdict["evidence"]
+    assert (line["place"], line["text"]) == ("its log, line 2", "waiting"), (
+        "not what it says of distrun's signal"
+    )
     assert verdict["advice"]
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.errors import DistrunError
 from distrun.frozen import replace
-from distrun.job.events import Event, Outcome, Result, VerdictReached
+from distrun.job.events import Event, Outcome, Result, TimedOut, TimerKind, VerdictReached
 from distrun.job.folder import JobFolder
 from distrun.lifecycle import JobState, TaskPhase, TaskState
 from distrun.spec.model import BY_RUN, ProgramKind
@@ -85,12 +85,18 @@ class _Logs:
     """Reads the ends of tasks' logs as they are now; `hosts` have more of those that ended."""
 
     def __init__(
-        self, folder: JobFolder, tasks: Mapping[str, TaskState], hosts: HostPool | None = None
+        self,
+        folder: JobFolder,
+        tasks: Mapping[str, TaskState],
+        hosts: HostPool | None = None,
+        limits: Mapping[str, int] | None = None,
     ) -> None:
         self._folder, self._tasks = folder, tasks
         self._sizes: dict[str, int] = {}
         """Where to stop reading, by task."""
         self._ends: dict[str, LogEnd] = {}
+        self._limits: Mapping[str, int] = limits or {}
+        """How much each task had printed when `timeouts.run` expired."""
         if hosts is not None:
             self._sizes = {name: folder.size_of_log(name) for name in tasks}
             found = {name: hosts.log_end(task.host, name) for name, task in tasks.items()}
@@ -123,7 +129,9 @@ class _Logs:
                     start = file.seek(max(data_start(file.fileno()), size - most))
                     begin = self._tasks[task].output_start or 0
                     begin = max(0, begin - start) if begin <= size else 0  # the task has cut it
-                    tail = LogTail(file.read(size - start), is_whole=start == 0, begin=begin)
+                    limit = self._limits.get(task)
+                    limit = None if limit is None else max(0, limit - start)
+                    tail = LogTail(file.read(size - start), start == 0, begin, limit)
                     if tail.is_enough:
                         break
                 return tail
@@ -157,6 +165,7 @@ class FailureAnalyzer:
         self._job, self._folder, self._spec = job, job.folder, job.spec
         self._tracker = FailureTracker()
         self._asked: Outcome | None = None
+        self._limits: dict[str, int] = {}
         self._analyses: deque[tuple[Outcome | None, list[Verdict | None]]] = deque()
         """The failures that are being analyzed: the outcome, if the job has ended with it, and the
         answer."""
@@ -167,6 +176,8 @@ class FailureAnalyzer:
 
     def on_event(self, before: JobState, event: Event, after: JobState) -> None:
         """Note an event, and have a failure analyzed after which the job continues."""
+        if isinstance(event, TimedOut) and event.timer.kind is TimerKind.RUN:
+            self._limits = {name: self._folder.size_of_log(name) for name in after.tasks}
         with _defects_printed():
             failure = self._tracker.on_event(before, event, after)
             if failure is not None:
@@ -225,7 +236,7 @@ class FailureAnalyzer:
 
     def _question(self, failure: Failure, replacement: Replacement | None) -> tuple[Ask, _Logs]:
         """Return what judges a failure, and by which logs: the job may go on."""
-        logs = _Logs(self._folder, failure.tasks, self._job.hosts)
+        logs = _Logs(self._folder, failure.tasks, self._job.hosts, self._limits)
         return lambda: replace(self._analyze(failure, logs), replacement=replacement), logs
 
     def _last_question(self, state: JobState) -> tuple[Ask, _Logs] | None:

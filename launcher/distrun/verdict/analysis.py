@@ -452,7 +452,7 @@ class _Analysis:
         evidence = [
             Evidence(source=Source.HOST, host=each.host, cause=next(iter(each.within), each))
             for each in within
-        ] or [line for name in names for line in self._log(name).evidence_at(None)]
+        ] or [line for name in names for line in self._log(name).until_limit().evidence_at(None)]
         nothing = Evidence(source=Source.LOGS, cause=Cause(Code.NO_OUTPUT))
         return Verdict(
             kind=Kind.TIMEOUT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
+from bisect import bisect_left
 from functools import cached_property
 
 from distrun.frozen import Frozen
@@ -162,11 +163,13 @@ class LogTail(Frozen):
 
     `is_whole`: they are the whole log. `begin`: where the output of the last attempt begins in
     them. The line before it that names the attempt proves nothing: a program can print such a line.
+    `limit`: how many of them had been printed when `timeouts.run` expired, if it did.
     """
 
     raw: bytes
     is_whole: bool = True
     begin: int = 0
+    limit: int | None = None
 
     @property
     def is_enough(self) -> bool:
@@ -210,7 +213,8 @@ class LogAnalysis:
         self._raw = raw[:stop]
         self.lines = [GROUP.sub("", line, count=1) for line in self._raw]
         self._code = code
-        skipped = tail.raw.count(b"\n", 0, start) + max(0, len(cut) - _MOST_LINES)
+        self._cut = max(0, len(cut) - _MOST_LINES)
+        skipped = tail.raw.count(b"\n", 0, start) + self._cut
         self.has_beginning = (tail.is_whole or start > 0) and len(cut) <= _MOST_LINES
         """Whether the first lines of the attempt are among these."""
         self._first = skipped + 1 if tail.is_whole else None
@@ -219,6 +223,14 @@ class LogAnalysis:
     def until(self, stop: int) -> LogAnalysis:
         """Return the analysis of the lines before this one, as if the task had failed then."""
         return LogAnalysis(self._tail, 1, self._task, stop)
+
+    def until_limit(self) -> LogAnalysis:
+        """Return the analysis of the lines that had been printed when `timeouts.run` expired."""
+        if self._tail.limit is None:
+            return self
+        printed = self._tail.raw[self._tail.begin : self._tail.limit]
+        count = printed.count(b"\n") + (printed[-1:] not in (b"", b"\n")) - self._cut
+        return self.until(bisect_left(self._places, count))
 
     def line_number(self, index: int) -> int:
         """Return the number of a line in the log, from 1; if unknown, from the end: -1 is last."""
