@@ -81,9 +81,7 @@ def test_a_time_limit_has_a_verdict_too(distrun: Distrun) -> None:
     verdict = distrun.status()["outcome"]["verdict"]
     assert (verdict["task"], verdict["kind"]) == (None, "timeout")
     (line,) = verdict["evidence"]
-    assert (line["place"], line["text"]) == ("its log, line 2", "waiting"), (
-        "not what it says of distrun's signal"
-    )
+    assert (line["place"], line["text"]) == ("its log, line 2", "waiting"), "before SIGTERM"
     assert verdict["advice"]
 
 

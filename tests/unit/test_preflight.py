@@ -280,6 +280,16 @@ def test_of_many_findings_few_are_shown_and_advice_once(capsys: pytest.CaptureFi
     assert said.count("\n  ") == 1, "the advice"
 
 
+def test_why_a_host_is_lost_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """A job that waits for a host does not continue."""
+    state = mock.Mock(job_id="j-1", replacements=(), incidents={1: ...}, outcome=None)
+    view, why = LaunchView(mock.Mock(), io.StringIO()), Cause(Code.LINK_CLOSED)
+    view.show_event(events.LogsIncomplete(at=1.0, host="h2", cause=why), state)
+    view.show_event(events.HostLost(at=1.0, host="h2", cause=why), state)
+    told = f"the logs of h2's tasks are not all here: {cause_text(why)}\ndistrun: h2 is lost\n"
+    assert capsys.readouterr().err == f"distrun: {told}"
+
+
 # The first round ----------------------------------------------------------------------------------
 
 

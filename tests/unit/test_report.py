@@ -17,12 +17,13 @@ from distrun.job.record import EventLog
 from distrun.job.status_view import headline
 from distrun.report.page import Report
 from distrun.verdict.model import Kind, Verdict
-from distrun.words.causes import cause_advice
+from distrun.words.causes import cause_advice, cause_text
 from harness.histories import Job, because
 from harness.long_job import write_long_job
-from harness.scenarios import play
+from harness.scenarios import play, verdicts
 
 MARKER = "--- attempt 1, 2026-03-01 12:00:01: restarted after worker:0 exited 5 ---\n"
+STARTS = "To enable them in other operations, rebuild TensorFlow with the appropriate flags.\n"
 
 
 @pytest.fixture
@@ -70,6 +71,18 @@ def test_a_long_line_is_cut_and_harmless_lines_after_errors_are_left_out(folder:
     shown = report(folder, failed())
     assert all(each in shown for each in ("| Fatal Python error: Aborted", "| end"))
     assert "Extension modules" not in shown
+    log.write_text(STARTS)
+    assert "To enable them" in report(folder, failed()), "as it had printed nothing else"
+    log.write_text("of tf\n" + 12 * STARTS)
+    assert "last lines    of worker:0:\n    | of tf\n" in report(folder, failed())
+
+
+def test_why_a_host_is_lost_is_told_once(folder: JobFolder) -> None:
+    job = play(["mwm worker:3 | worker:1@h2", "lost h2", "worker:0 worker:2 gone -9"])
+    (verdict,) = verdicts(job)
+    job(events.VerdictReached, verdict=verdict)
+    assert report(folder, job).count(cause_text(verdict.cause.within[0])) == 1
+    assert "stopped  worker:0, worker:2 (were killed by SIGKILL)" in report(folder, job)
 
 
 def test_why_a_task_could_not_start_is_told_once(folder: JobFolder) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import TextIO
 
-from distrun.agent.protocol import Progress
+from distrun.agent.protocol import Cause, Progress
 from distrun.agent.protocol.file_messages import TransferProgress
 from distrun.cli import console
 from distrun.cli.output import Output
@@ -47,6 +47,8 @@ class LaunchView:
         self._question = ""
         self._findings = 0
         self._advice: set[str] = set()
+        self._reasons: set[tuple[str, str]] = set()
+        """Why hosts are lost, as it was said."""
 
     def began_before(self, seconds: float) -> None:
         """Show that the job has been running for so many seconds."""
@@ -80,7 +82,9 @@ class LaunchView:
         if not state.tasks:
             return f"{stopping or self._phase}  {format_duration(seconds)}" if seconds >= 1 else ""
         up = [name for name, task in state.tasks.items() if task.phase is TaskPhase.RUNNING]
-        before = [stopping or _restarting(state), f"{len(up)}/{len(state.tasks)} tasks up"]
+        ends = sum(task.phase is TaskPhase.STOPPING for task in state.tasks.values())
+        count = f"{len(up) + ends}/{len(state.tasks)} tasks up"
+        before = [stopping or _restarting(state), count]
         running = [progress[name] for name in up if name in progress]
         reported = next((each.values for each in running or progress.values()), {})
         left = None if stopping else seconds_left((each.ends_at for each in running), time.time())
@@ -136,7 +140,20 @@ class LaunchView:
         is_first_plan = isinstance(event, events.JobPlanned) and event.at != replaced_at
         if isinstance(event, _SHOWN) and not is_first_plan:
             for text in _messages(event, state):
-                self.print(text)
+                self.print(self._without_told(text, event))
+
+    def _without_told(self, text: str, event: events.Event) -> str:
+        """Leave out why a host is lost if the messages about it have said it before."""
+        host, causes = "", tuple[Cause, ...]()
+        if isinstance(event, events.VerdictReached):
+            host, causes = event.verdict.cause.host, event.verdict.cause.within
+        elif isinstance(event, (events.HostLost, events.LogsIncomplete)):
+            host, causes = event.host, (event.cause,)
+        reasons = (each for cause in causes for each in cause.chain() if host)
+        for reason in ((host, f": {cause_text(each)}") for each in reasons):
+            text = text.replace(reason[1], "") if reason in self._reasons else text
+            self._reasons.add(reason)
+        return text
 
     def _show_finding(self, event: events.PreflightFound) -> None:
         """Print a finding of the preflight. The same advice is printed once."""
@@ -188,7 +205,9 @@ def _messages(event: events.Event, state: JobState) -> list[str]:
     if isinstance(event, events.VerdictReached):
         return _verdict_messages(event.verdict, text, state)
     if isinstance(event, _WHILE_RUNNING):
-        return [f"{text}; the job continues without it"] if state.outcome is None else []
+        # Its tasks may start again, or wait for a host: what is printed next says so.
+        goes_on = "" if state.incidents else "; the job continues without it"
+        return [f"{text}{goes_on}"] if state.outcome is None else []
     return [text]
 
 

@@ -35,7 +35,6 @@ _SOON = 10.0
 """Seconds in which a task only starts the program that it leaves."""
 _TRACEBACK = "Traceback (most recent call last):"
 """Begins the last lines, if it is among them: the cause is not printed before an exception."""
-_ERRORS = (_TRACEBACK, "Fatal Python error: ")
 _ABORTED = "Fatal Python error: Aborted"
 """Begins what Python prints at SIGABRT."""
 
@@ -55,15 +54,16 @@ def failure_report(job: Job, *, shown: Container[str] = (), left_out: str = "") 
     Args:
         job: one that has ended.
         shown: the tasks whose output the reader has seen: their last lines are not repeated, unless
-            start-up lines of TensorFlow among them were left out.
+            only start-up lines of TensorFlow were there, and left out.
         left_out: a sentence on the lines of the output that were left out.
     """
     folder, state, outcome = job.folder, job.state, job.state.outcome
     if outcome is None:
         return []
     advise_about(folder.job_id)
-    cause, *more = cause_text(_failure(outcome)).split("\n")
     verdict = outcome.verdict
+    said = "" if verdict is None else cause_text(verdict.cause)
+    cause, *more = _without_said(_failure(outcome), said).split("\n")
     first = state.tasks.get((verdict.task if verdict is not None else outcome.task) or "")
     lines = ["", _headline(state, outcome, cause, first), *map(printable, more)]
     if verdict is not None:
@@ -150,6 +150,13 @@ def _failure(outcome: Outcome) -> Cause:
     return cause.within[0] if cause.code is Code.NOT_RESTARTED and cause.within else cause
 
 
+def _without_said(cause: Cause, said: str) -> str:
+    """Return a cause without the reason at its end that another text has, too."""
+    text = cause_text(cause)
+    reasons = (cause_text(each) for each in cause.within)
+    return text.removesuffix(next((f": {each}" for each in reasons if each in said), ""))
+
+
 def _headline(state: JobState, outcome: Outcome, cause: str, first: TaskState | None) -> str:
     """Return how the job ended, and how the first task did, unless the verdict says it."""
     if outcome.result is Result.STOPPED:
@@ -163,8 +170,9 @@ def _headline(state: JobState, outcome: Outcome, cause: str, first: TaskState | 
         return f"job {state.job_id} {how}"
     when = f" at {format_time(first.exited_at)}" if first.exited_at is not None else ""
     pid = f" (pid {first.pid})" if first.pid is not None else ""
-    ended = printable(task_end_text(first))
     said = cause_text(outcome.verdict.cause) if outcome.verdict is not None else cause
+    own = None if first.pid is None else first.reason
+    ended = printable(task_end_text(first) if own is None else _without_said(own, said))
     what = f" {ended}" if first.reason is None and ended not in said else ""
     where = (
         f"{what}{', stopped by distrun' if first.stopped_by_us else ''} on {first.host}{pid}{when}"
@@ -201,12 +209,11 @@ def _last_lines(
         is_missing = True
     if is_missing:
         return [] if is_shown else [labelled("last lines", "its log cannot be read")]
-    # What explains the end is not hidden among TensorFlow's start-up lines.
-    tail = without if any(each in line for each in _ERRORS for line in tail) else tail
+    tail = without or tail
     # After the task's own process, its children have printed where they were.
     dumps = [number for number, line in enumerate(tail) if line == _ABORTED]
     tail = tail[: dumps[1] if len(dumps) > 1 else None][-_LAST_LINES:]
-    if is_shown and set(tail) <= set(without):
+    if is_shown and (without or not tail):
         return []
     if not tail:
         return [] if task.pid is None else [labelled("last lines", "it had printed nothing")]
@@ -267,7 +274,7 @@ def _about_others(state: JobState, first: TaskState | None, verdict: Verdict | N
         after.setdefault(what, []).append(task.name)
     label, lines = "also stopped" if first is not None else "stopped", []
     for how_ended, names in after.items():
-        is_plural = len(names) > 1 and how_ended.startswith(" was ")
-        what = f" were {how_ended[5:]}" if is_plural else how_ended
+        is_plural = len(names) > 1 and how_ended.startswith((" was ", " (was "))
+        what = how_ended.replace("was", "were", 1) if is_plural else how_ended
         lines.append(labelled(label, f"{format_names(names)}{printable(what)}"))
     return lines
