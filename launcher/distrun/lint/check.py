@@ -60,10 +60,9 @@ def _judge(spec: Spec, target: Target) -> list[Problem]:
     by_run = spec.origin is not None and spec.origin.file == BY_RUN
     for file, (line, column, text) in faults.items():
         hint = "run a program that is not Python with `command`"
-        if file.endswith((".py", ".pyw")):
-            hint = ""
-        elif by_run:  # then it takes the file for a program
+        if by_run:  # then it takes the file for a program
             hint = f"if it is not Python: chmod +x {shlex.quote(shown_path(file))}"
+        hint = "" if file.endswith((".py", ".pyw")) else hint
         message = f"Python {short_version(answer.python)} cannot parse this: {text}"
         place = Mark(shown_path(file), line, column)
         found.append(place.problem(message, hint, is_certain=file in certain))

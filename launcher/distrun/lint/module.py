@@ -80,7 +80,7 @@ class Module:
     """
 
     def __init__(self, name: str, shown: str, text: str, tree: ast.Module, package: str) -> None:
-        self.name, self.shown, self.package = name, shown, package
+        self.name, self.shown, self.package, self.tree = name, shown, package, tree
         self.lines = text.encode().splitlines()
         self.blocks: dict[Function | None, list[Use]] = {}
         self.functions = {f"{name}.{each.name}": each for each in tree.body

@@ -66,11 +66,8 @@ class Program:
     @functools.cached_property
     def running(self) -> list[Use]:
         """The uses that run for all that can be seen, and whose exceptions end the program."""
-        return [
-            use
-            for use in self.uses
-            if use.sure and self.words.issuperset(each.name for each in use.functions)
-        ]
+        sure = (use for use in self.uses if use.sure)
+        return [e for e in sure if self.words.issuperset(each.name for each in e.functions)]
 
     @functools.cached_property
     def run(self) -> list[Use]:

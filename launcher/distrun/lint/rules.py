@@ -6,7 +6,7 @@ import ast
 import posixpath
 import re
 from functools import partial
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import TYPE_CHECKING, TypeAlias
 
 from distrun.lint.module import ROLES, UNKNOWN, Sure, Use
@@ -20,7 +20,7 @@ from distrun.spec.tensorflow_versions import (
     removed_by_keras_3,
     shown_key,
 )
-from distrun.strategies import STRATEGIES, Role
+from distrun.strategies import STRATEGIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,12 +54,36 @@ def created_strategy(program: Program) -> tuple[Use, str] | None:
     running = set(program.running)
     created = [(use, match[1]) for use, match in found
                if match and match[2] and match[0] == use.name and use in running]  # fmt: skip
-    looks_up = any(  # e.g. getattr(tf.distribute, name)
-        re.fullmatch(r"tensorflow\.distribute(\.experimental)?", use.module.name_of(each))
-        for use in program.uses
-        for each in use.arguments.values()
-    )
+    given = {use.module.name_of(each) for use in program.uses for each in use.arguments.values()}
+    looks_up = given & {"tensorflow.distribute", "tensorflow.distribute.experimental"}  # getattr()
     return created[0] if created and len(kinds) == 1 and not looks_up else None
+
+
+_APART = {"num_replicas_in_sync", "cluster_resolver"}  # read of a strategy without a use of it
+_TRAINS = {"apply_gradients", "fit", "minimize", "train_on_batch"}
+_READS_NAMES = {"eval", "exec", "globals", "locals", "vars"}
+
+
+def unused_strategy(program: Program, _: Spec) -> Iterator[Problem]:
+    """A strategy acts on what is created in its scope, or given to it."""
+    use, name = created_strategy(program) or (None, "")
+    is_unclear = program.faults or program.unread or program.words & _READS_NAMES
+    if use is None or is_unclear or program.words.isdisjoint(_TRAINS):
+        return
+    is_alone = [each.name for each in program.uses].count(use.name) == 1
+    nodes = [each for module in program.modules.values() for each in ast.walk(module.tree)]
+    assigned = next((e for e in nodes if isinstance(e, ast.Assign) and e.value is use.node), None)
+    kept = " ".join(map(ast.unparse, assigned.targets if assigned else ())).removeprefix("self.")
+    apart = {e.value for e in nodes if isinstance(e, ast.Attribute) and e.attr in _APART}
+    named = [e for e in nodes if kept in vars(e).values() and e not in apart]
+    if is_alone and kept.isidentifier() and len(named) == 1:  # where it is assigned
+        message = f"{name} is created and never used: each task trains by itself"
+        hint = "create the model, its layers and the optimizer inside strategy.scope()"
+        yield use.mark.problem(message, hint)
+
+
+_OF_SHAPE = re.compile(r"\b(?:Input(?:Layer)?\(|input_(?:shape|dim)=)")
+"""A model that knows its shape creates its variables at once."""
 
 
 def late_strategy(program: Program, spec: Spec) -> Iterator[Problem]:
@@ -71,16 +95,16 @@ def late_strategy(program: Program, spec: Spec) -> Iterator[Problem]:
         return
     use = next((use for use in program.run if use.node in created), None)
     before = takewhile(lambda each: each.node not in created, program.run)
-    sure = (each for each in before if each.sure is Sure.ALL)
-    first = next((each for each in sure if STARTING_CALLS.fullmatch(each.name)), None)
+    sure = [each for each in before if each.sure is Sure.ALL]
+    models = [each.node for each in sure if each.name.endswith("Sequential()")]
+    built = [each for each in models if _OF_SHAPE.search(ast.unparse(each))]
+    first = next((e for e in sure if e.node in built or STARTING_CALLS.fullmatch(e.name)), None)
     if use is not None and use.sure is Sure.ALL and first is not None:
         place = "" if first.module is use.module else f"{first.module.shown}:"
         operation = f"{short(first)} in line {place}{first.node.lineno}"
-        yield use.mark.problem(
-            f"{COLLECTIVE} is created after a TensorFlow operation, {operation}; it fails with "
-            "'Collective ops must be configured at program startup'",
-            "create the strategy first",
-        )
+        message = f"{COLLECTIVE} is created after a TensorFlow operation, {operation}; it fails "
+        message += "with 'Collective ops must be configured at program startup'"
+        yield use.mark.problem(message, "create the strategy first")
 
 
 def another_resolver(program: Program, spec: Spec) -> Iterator[Problem]:
@@ -90,11 +114,10 @@ def another_resolver(program: Program, spec: Spec) -> Iterator[Problem]:
         for each in use.arguments.values() if created else ():
             resolver = OTHER_RESOLVERS.fullmatch(use.module.name_of(each))
             if created and resolver:
-                yield use.mark.problem(
-                    f"{created[1]} takes its cluster from {resolver[1]}, which does not read "
-                    f"{_VARIABLE}: the tasks will not find each other",
-                    "leave the resolver out, or use TFConfigClusterResolver",
-                )
+                message = f"{created[1]} takes its cluster from {resolver[1]}, which does not read "
+                message += f"{_VARIABLE}: the tasks will not find each other"
+                hint = "leave the resolver out, or use TFConfigClusterResolver"
+                yield use.mark.problem(message, hint)
 
 
 def own_cluster(program: Program, spec: Spec) -> Iterator[Problem]:
@@ -111,11 +134,9 @@ def own_cluster(program: Program, spec: Spec) -> Iterator[Problem]:
             return  # what is written may be made of that
         if use.sure is Sure.ALL and use.node in sets:
             reads = set()
-            yield use.mark.problem(
-                f"the program sets or removes {_VARIABLE}, which distrun sets for each task: the "
-                "tasks will not find each other",
-                "remove this line",
-            )
+            message = f"the program sets or removes {_VARIABLE}, which distrun sets for each task"
+            hint = "remove this line, or write program.tf_config: mine if it is right for each task"
+            yield use.mark.problem(f"{message}: the tasks may not find each other", hint)
 
 
 def _sets_variable(use: Use) -> bool:
@@ -168,22 +189,16 @@ def servers(program: Program, spec: Spec) -> Iterator[Problem]:
              and ("Server()" in use.name or use.top not in _KNOWN)]  # fmt: skip
     all_join = [use for use in program.certain if "Server().join()" in use.name]
     if "Server" not in program.words:
-        yield imports["tensorflow"].mark.problem(
-            f"the program never starts a server, but the tasks of {tasks} need one",
-            "where the task is one of these, run tf.distribute.Server(...).join()",
-        )
+        message = f"the program never starts a server, but the tasks of {tasks} need one"
+        hint = "where the task is one of these, run tf.distribute.Server(...).join()"
+        yield imports["tensorflow"].mark.problem(message, hint)
     elif not joins and not program.words & _WAITS:
-        yield (started or [imports["tensorflow"]])[0].mark.problem(
-            f"the program starts a server, but never waits at it: the tasks of {tasks} end at once",
-            "call join() of the server",
-        )
+        message = f"the program never waits at its server: the tasks of {tasks} end at once"
+        yield (started or [imports["tensorflow"]])[0].mark.problem(message, "call join() of it")
     elif all_join and program.words.isdisjoint(ROLES):
-        has_chief = any(each.role is Role.CHIEF and each.count for each in spec.roles)
-        chief = ", the chief, too" if has_chief else ""
-        yield all_join[0].mark.problem(
-            f"every task waits at its server here{chief}: nobody trains",
-            f"do this only where the task is a {' or '.join(serving)}",
-        )
+        message = "every task waits at its server here, also those that should train"
+        hint = f"do this only where the task is a {' or '.join(serving)}"
+        yield all_join[0].mark.problem(message, hint)
 
 
 def unsaid_independence(program: Program, spec: Spec) -> Iterator[Problem]:
@@ -209,8 +224,8 @@ def independent_use(program: Program) -> Use | None:
 
 def own_port(program: Program, spec: Spec) -> Iterator[Problem]:
     """A program that listens at its address finds the port bound, unless the spec says that."""
-    uses = (use for use in program.uses if use.name == "'DISTRUN_ADDRESS'" and not spec.says_port)
-    for use in islice(uses, 1):
+    use = next((use for use in program.uses if use.name == "'DISTRUN_ADDRESS'"), None)
+    if use and not spec.says_port:
         yield use.mark.problem(*OWN_PORT)
 
 
@@ -232,10 +247,7 @@ def imported_modules(program: Program) -> dict[str, Use]:
 _MISSPELT_GUARD = re.compile(r"\s*if __name__ == (['\"])(?!__main__['\"])_*main_*\1")
 _NAMED_AS_PACKAGES = {"keras", "matplotlib", "numpy", "pandas", "tensorflow", "tf_keras"}
 """Modules that pip installs by the same name."""
-_MAKES_MODULES = {
-    *("__import__", "importlib", "pip", "protoc", "runpy", "subprocess", "system"),
-    *(f"exec{kind}" for kind in ("", "l", "le", "lp", "lpe", "v", "ve", "vp", "vpe")),
-}
+_MAKES_MODULES = re.compile(r"__import__|importlib|pip|protoc|runpy|subprocess|system|exec[lvpe]*")
 """Words of programs that may install a module before they import it, or change where it is."""
 
 
@@ -252,19 +264,17 @@ def missing_module(program: Program, _: Spec) -> Iterator[Problem]:
     for use in relative:
         message = "a script has no package, so that this relative import fails"
         yield use.mark.problem(message, as_module, is_certain=True)
+    is_certain = not any(map(_MAKES_MODULES.fullmatch, program.words))
     for top, use in imported_modules(program).items():
         if top not in program.missing or any(each.endswith(f"{top}.py") for each in program.words):
             continue  # one whose file it names it may write
         near = nearest(top, program.beside)
-        hint = "install it for this interpreter, or correct the name"
-        if top == package:
-            hint = as_module
-        elif top in _NAMED_AS_PACKAGES:
-            hint = f"run {program.install} {top}"
-        elif near is not None:
-            hint = f"did you mean {quoted(near)}?"
+        other = "install it for this interpreter, or correct the name"
+        hint = other if near is None else f"did you mean {quoted(near)}?"
+        hint = f"run {program.install} {top}" if top in _NAMED_AS_PACKAGES else hint
+        hint = as_module if top == package else hint
         message = f"there is no module {top!r}: neither beside the script, nor in {program.python}"
-        yield use.mark.problem(message, hint, is_certain=not program.words & _MAKES_MODULES)
+        yield use.mark.problem(message, hint, is_certain=is_certain)
 
 
 def no_start(program: Program, _: Spec) -> Iterator[Problem]:
@@ -291,9 +301,8 @@ _PATCH = re.compile(r"(?:tensorflow\.)?keras\.[^()]+=")
 """An attribute of Keras that the program sets."""
 _HERE = "Keras 3, which tf.keras is here,"
 _OLD_KERAS = {
-    "tensorflow": ", or use Keras 2: write program.keras: 2 (or --set program.keras=2), and "
-    "pip install tf_keras",
-    "keras": ", or use Keras 2: pip install tf_keras, and import that instead of keras",
+    "tensorflow": ", or use Keras 2: write program.keras: 2 (or --set program.keras=2)",
+    "keras": ", or use Keras 2: import tf_keras instead of keras",
 }
 
 
@@ -354,7 +363,7 @@ Rule: TypeAlias = "Callable[[Program, Spec], Iterator[Problem]]"
 PROGRAM_RULES: tuple[Rule, ...] = (keras_2, missing_module, no_start)
 """Rules that hold for every program, whatever its role."""
 RULES: tuple[Rule, ...] = (
-    *(another_strategy, late_strategy, another_resolver, own_cluster),
+    *(another_strategy, unused_strategy, late_strategy, another_resolver, own_cluster),
     *(servers, unsaid_independence, own_port, *PROGRAM_RULES),
 )
 

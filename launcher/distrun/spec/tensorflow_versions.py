@@ -92,7 +92,8 @@ STARTING_CALLS = re.compile(
     r"|io\.(decode_\w+|read_file)|keras\.(metrics|optimizers)\.[A-Z]\w*"
     r"|random\.(normal|shuffle|stateless_\w+|truncated_normal|uniform|Generator\.\w+)"
     r"|(bitwise|image|linalg|math|nn|signal|strings)\.[a-z]\w*|summary\.create_file_writer)"
-    r"|(tensorflow\.)?keras\.layers\.(Dense|Conv[123]D|LSTM|GRU|Embedding|BatchNormalization)\(\))"
+    r"|(tensorflow\.)?keras\.(layers\.(Dense|Conv[123]D|LSTM|GRU|Embedding|BatchNormalization)\(\)"
+    r"|applications\.(\w+\.)?[A-Z]\w*))"
     r"\(\)"
 )
 """Calls that start TensorFlow's runtime, as measured in 2.21: then no strategy with collectives
