@@ -196,6 +196,7 @@ CONTACTS = {
     "silent": ("import time; time.sleep(6)", "worker:0, worker:1 never listened on a port: each"),
     "alone": (MEET.format(whose="rank"), "worker:0, worker:1 were never connected: each"),
     "busy": (CHURN, "worker:0, worker:1 were never connected: each"),
+    "torch": ("import time; time.sleep(6)", ""),
     "met": (MEET.format(whose="1 - rank"), ""),
 }
 """Whether members of a cluster have met. `alone`: each is connected to itself; `busy`: one of them
@@ -204,7 +205,21 @@ again and again."""
 
 def test_members_that_never_met_are_told_by_their_sockets(distrun: Distrun) -> None:
     for name, (code, _) in CONTACTS.items():  # together: each takes six seconds
-        distrun.detached(f"exec {python(distrun, code, f'{name}.py')}", name=name)
+        command = ["sh", "-c", f"exec {python(distrun, code, f'{name}.py')}"]
+        style = {"env_style": "torchrun"} if name == "torch" else {}
+        distrun.detached("", name=name, program={"command": command, **style})
     for name, (_, said) in CONTACTS.items():
         assert said in distrun.checked("wait", name).stderr, name
         assert len(distrun.status(name)["warnings"]) == bool(said), name
+
+
+def test_all_calls_that_only_some_tasks_make_are_named(distrun: Distrun) -> None:
+    """The one that led to the failure may come before a line that was never reached."""
+    said = "Collective instance 5 expected type 0 but got type 1"
+    (distrun.cwd / "train.py").write_text(
+        "chief, ModelCheckpoint = 1, print\nif chief: ModelCheckpoint()\n"
+        f"raise RuntimeError('{said}')\nif chief: model.save('m')\n"
+    )
+    done = distrun.launch("", program={"script": "train.py"})
+    calls = "train.py:4 calls save and train.py:2 calls ModelCheckpoint"
+    assert f"{calls} for some of the tasks only, and all must make these calls" in done.stderr

@@ -350,7 +350,9 @@ def _plan_task(job: _Job, placed: Placed, facts: HostFacts, share: Mapping[str, 
         is_awaited=placed.role.role in job.awaited,
         joins_cluster=placed.role.role.is_custom and placed.role.in_tf_config,
         binds_port=address is not None and placed.role.expects_free_port,
-        owns_tf_config=owns_tf_config,
+        # Another framework may never listen at the task's port.
+        owns_tf_config=owns_tf_config
+        or (cluster is not None and spec.program.env_style is EnvStyle.TORCHRUN),
         # A task without a cluster must not join that of the launching shell.
         unset=() if cluster is not None or owns_tf_config else ("TF_CONFIG",),
         log=f"{placed.role.role.value}-{placed.index}.log",

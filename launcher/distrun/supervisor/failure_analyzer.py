@@ -45,6 +45,7 @@ _SUSPECT = (
 )
 """What the log of a task that has failed may have, in lower case: a traceback in any form, or a
 signal. To find words takes a tenth of the time of one regular expression."""
+_MOST_CALLS = 3
 _NO_DATA = re.compile(
     rb"\b(?:0|no) (?:\w+ )?(?:batch|data|file|image|sample|example|record|shard)|\bempty\b"
 )
@@ -470,21 +471,23 @@ class FailureAnalyzer:
         return ""
 
     def _call_of_one(self, stands: Sequence[Evidence] | None = None) -> str:
-        """Return where the script makes a call for one task alone that all must make, or ''.
+        """Return where the script makes calls for one task alone that all must make, or ''.
 
-        `stands`: lines of a traceback, one of which must be there.
+        `stands`: lines of a traceback, one of which must be there; then only the first call.
         """
         from distrun.verdict.lone_calls import find_lone_calls
 
+        found = []
         for path, text in self._scripts():
             name = os.path.basename(path)
             frame = re.compile(rf'[/"]{re.escape(name)}", line (\d+)')
             stood = [frame.search(each.text) for each in stands or ()]
             lines = [int(found[1]) for found in stood if found]
             for call in find_lone_calls(text):
-                if any(map(call.contains, lines)) or (stands is None and not call.is_unsure):
+                if any(map(call.contains, lines)):
                     return f"{name}:{call}"
-        return ""
+                found += [f"{name}:{call}"] if stands is None and not call.is_unsure else []
+        return " and ".join(found[:_MOST_CALLS])
 
     def _scripts(self) -> Iterator[tuple[str, str]]:
         texts = ((path, self._text_of(path)) for path in self._spec.scripts)

@@ -232,6 +232,8 @@ _SETUP = (
     Rule(Kind.CLUSTER_MISMATCH, Code.CLUSTER_SPEC_INCOMPLETE,
          patterns=(r"^KeyError: '(?:chief|worker|ps|master)'$",),
          source=r"(?i)cluster|tf_?config|spec|server|address|hosts|tasks|jobs"),
+    Rule(Kind.EXCEPTION, Code.EXCEPTION_RAISED,
+         any_of=("KeyError: 'evaluator'", "not created in the distribution strategy scope")),
     Rule(Kind.CLUSTER_MISMATCH, Code.TF_CONFIG_REFUSED,
          frames=(
              "/distribute/multi_worker_util.py", "/cluster_resolver/tfconfig_cluster_resolver.py",
@@ -507,7 +509,7 @@ _TRAINING = (
     Rule(Kind.NOT_FINITE, Code.VALUES_NOT_FINITE,
          any_of=(
              "Tensor had NaN", "Tensor had Inf", "had NaN values", "NaN or Inf", "Inf and NaN",
-             "NaN loss during training",
+             "NaN loss during training", "Detected Infinity or NaN",
          )),
 )
 """What goes wrong in training itself."""

@@ -486,6 +486,8 @@ def _ends_at(lines: list[str], at: int) -> bool:
     A program whose log shows no step reports them in another way: the log does not show when.
     """
     last = next((i for i in range(len(lines) - 1, -1, -1) if STEPS.search(lines[i])), None)
+    if _RAN_OUT.search(lines[at]) and not _EPOCH_BEGINS.match(" ".join(lines[at + 1 : at + 2])):
+        at += 1  # Keras ends the line of that epoch
     if last is None or last > at:
         return False
     return not any(map(_STOPPED_EARLY.search, lines[max(0, last - _LINES_OF_STOP) :]))

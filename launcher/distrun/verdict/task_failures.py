@@ -283,7 +283,7 @@ def _by_rule(task: TaskState, log: LogAnalysis, rule: Rule, index: int, mark: st
     if log.message is not None and log.message.index == index:
         short = _shorten(str(log.message))
         text = short if mark.rpartition(".")[2] in short else text
-    elif log.message is not None and text.startswith(("}", ")", "]")):  # the end of a value's lines
+    elif log.message is not None and text.startswith(("}", ")", "]", "[")):  # lines of a value
         text = f"{log.message} … {text}"
     cause = Cause(rule.code, task=task.name, text=text, name=log.place)
     evidence = _error_lines(log, index, mark)

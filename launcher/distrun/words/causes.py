@@ -443,7 +443,8 @@ def _unhidden(line: str) -> str:
 
 
 def _lone_call(call: str) -> str:
-    return _if(call, f"{call} for some of the tasks only, and all must make that call; ")
+    such = "these calls" if " and " in call else "that call"
+    return _if(call, f"{call} for some of the tasks only, and all must make {such}; ")
 
 
 def _with_type_name(match: re.Match[str]) -> str:
@@ -856,7 +857,9 @@ ADVICE: dict[Code, Words] = {
         gateway; {_OTHER_ADDRESS}""",
     Code.GREETING_DIFFERENT: _OTHER_ADDRESS,
     Code.TENSORFLOW_MISSING: lambda c: _if(
-        c.hosts, "install it there, or name an interpreter that has it with the host's `python`"
+        c.hosts,
+        "install it there, or name an interpreter that has it with the host's `python`; if the "
+        "program does not need it, launch with --no-preflight",
     ),
     Code.TF_KERAS_MISSING: lambda c: f"install it: {install_command(c.name, _tf_keras(c))}",
     Code.SERVERS_OPEN_TO_USERS: _LIMIT_PORTS,
@@ -1021,7 +1024,8 @@ ADVICE: dict[Code, Words] = {
     Code.COMMAND_FAILED: lambda c: f"{_unhidden(c.path)}or end that command with `|| exit 1`",
     Code.NEVER_LISTENED: lambda c: (
         f"create the strategy that the spec names{_if(c.name, f' (`tf.distribute.{c.name}`)')}, "
-        "with the TF_CONFIG that distrun sets, before anything else that uses TensorFlow"
+        "with the TF_CONFIG that distrun sets, before anything else that uses TensorFlow; if the "
+        "tasks need no contact, write `program.tf_config: mine`"
     ),
     Code.LISTENS_ON_LOOPBACK: lambda c: (
         "let its server listen on 0.0.0.0 (all addresses), or on DISTRUN_ADDRESS"
