@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -66,15 +67,17 @@ def test_a_failed_job_continues_with_changes_that_last(distrun: Distrun) -> None
 
     first = ["--set", "program.env.COLOUR=red", "--set", "cluster.worker=3"]
     second = ["--set", "restart.max=4", "--set", "cluster.worker=2"]
+    assert "distrun resume -d -- --lr" in distrun.told(2, "resume", "-d", "--lr", "1")
+    assert "follow `--`" in distrun.told(2, "resume", job, "new")
     assert distrun("resume", job, *first).returncode == 3
     found = [(task["task"], task["attempt"]) for task in distrun.status()["tasks"]]
     assert found == [("worker:0", 1), ("worker:1", 1), ("worker:2", 0)]
     repair(distrun)
-    done = distrun.checked("resume", job, *second)
+    done = distrun.checked("resume", job, *second, "--", "new", "--lr")
     # Only the output since the resume is shown, and all of it is in the same log.
     assert "attempt 1" not in done.stdout
     assert "worker:1 | attempt 2" in done.stdout
-    assert "worker:0 | red first more" in done.stdout
+    assert "worker:0 | red new --lr" in done.stdout
     assert "<summary>worker:2</summary>" in distrun.asked("report", "-t", "worker:2", "-o", "-")
     text = distrun.asked("logs", job, "-t", "worker:0", "--raw").splitlines()
     numbers = attempts(distrun, job)
@@ -82,12 +85,30 @@ def test_a_failed_job_continues_with_changes_that_last(distrun: Distrun) -> None
     assert numbers[-1] == 2
     after = distrun.status(job)
     assert (after["job_id"], after["state"], after["resumed"]) == (job, "succeeded", 2)
-    assert after["resumptions"]["changes"] == [*first[1::2], *second[1::2]]
+    assert after["resumptions"]["changes"] == [*first[1::2], *second[1::2], "-- new --lr"]
     assert (after["restarts_left"], len(after["tasks"])) == (4, 2)
     assert len(JobStore(distrun.home).folders()) == 1
     before = record.read_bytes()
     assert "there is nothing to resume" in distrun.told(2, "resume")
     assert record.read_bytes() == before
+
+
+def test_a_job_whose_folder_has_moved_is_resumed_there(distrun: Distrun) -> None:
+    old, new = distrun.cwd / "old", distrun.cwd / "new"
+    old.mkdir()
+    (old / "loop.sh").write_text("[ -e repaired ] || exit 3")
+    (old / "job.yaml").write_text(
+        "cluster: {worker: 1}\nstrategy: default\nprogram: {command: [sh, ./loop.sh], workdir: .}\n"
+    )
+    assert distrun("launch", "job.yaml", cwd=old).returncode == 3
+    old.rename(new)
+    (new / "repaired").touch()
+    said = distrun.told(2, "resume", cwd=new)
+    assert "which is gone" in said
+    command = re.search(r"distrun (resume .*)", said)
+    assert command is not None
+    assert distrun(*command[1].split(), cwd=new).returncode == 0
+    assert distrun.status()["resumed"] == 1
 
 
 def test_a_lost_job_is_listed_with_its_command_and_continues(distrun: Distrun) -> None:

@@ -10,9 +10,10 @@ import pytest
 
 from distrun.errors import UsageError
 from distrun.frozen import replace
+from distrun.job import run_spec
 from distrun.spec import program
 from distrun.spec.host_spec import HostSpec
-from distrun.spec.loader import load, load_mapping
+from distrun.spec.loader import load, load_mapping, reload
 from distrun.spec.model import Placement, ProgramKind, Sync
 from distrun.spec.restart_spec import RestartSpec
 from distrun.strategies import Role, Success
@@ -323,6 +324,15 @@ def test_values_are_replaced_added_and_read_as_yaml(folder: Path) -> None:
     assert [(host.name, host.slots) for host in spec.hosts[1:]] == [("gpu1", 2), ("gpu2", None)]
     assert (spec.program.env, spec.roles[1].env) == ({"A": "b=c"}, {"X": "off"})
     assert spec.name == "42"
+    for changes, args, expected in (
+        (["cluster.worker=2"], None, ["--epochs", "5", "0.10", "--last"]),
+        ([], ["-n"], ["--epochs", "5", "0.10", "-n"]),
+        (["program.args=[-n]"], None, ["-n"]),
+        (["program.args=[-n]"], ["-m"], ["-n", "-m"]),
+    ):
+        assert [*reload(spec, changes, args).program.args] == expected
+    made, _ = run_spec.load(run_spec.RunOptions(program="true", args=("-a",)), "", overrides=[])
+    assert reload(made, [], ["-b"]).program.args == ("-b",)
 
 
 WHOLE = "set the whole of it instead"

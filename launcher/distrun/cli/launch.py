@@ -96,7 +96,7 @@ def _resume_lost() -> int:
     # Their output goes to this command's, line by line; each takes as long as its hosts need.
     children = [
         subprocess.Popen(
-            python_with_packages(_MAIN, "resume", "-d", "--", folder.job_id),
+            python_with_packages(_MAIN, "resume", "-d", folder.job_id),
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )

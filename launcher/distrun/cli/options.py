@@ -85,12 +85,14 @@ class ProgramCommand(click.Command):
 class WithProgramArguments(ProgramCommand):
     """A command whose SPEC is followed by arguments of the program, after `--`."""
 
+    subject = "SPEC"
+
     def said_of(self, option: str, ctx: click.Context, args: list[str]) -> str:
         from distrun.spec.loader import refuse_script
 
         refuse_script(next((word for word in args if word.endswith(_FILES)), ""))
         at = next((n for n, word in enumerate(args) if word.startswith(option)), len(args))
-        before = shlex.join(args[:at]) or "SPEC"
+        before = shlex.join(args[:at]) or self.subject
         return f"Arguments of your program follow `--`: {ctx.command_path} {before} -- {option} ..."
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import click
@@ -15,8 +16,24 @@ from distrun.job.folder import JobFolder, JobStore
 from distrun.slurm import submission
 
 
-@click.command("resume")
+class _Command(options.WithProgramArguments):
+    """What follows `--` is `args`; without `--`, they are None."""
+
+    subject = "JOB"
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        at = args.index("--") if "--" in args else len(args)
+        rest = super().parse_args(ctx, args[:at])
+        if ctx.params["args"]:
+            given = f"Got unexpected extra argument ({shlex.join(ctx.params['args'])})."
+            raise click.UsageError(f"{given} Arguments of your program follow `--`.", ctx=ctx)
+        ctx.params["args"] = tuple(args[at + 1 :]) if at < len(args) else None
+        return rest
+
+
+@click.command("resume", cls=_Command)
 @options.job_argument()
+@click.argument("args", nargs=-1, metavar="[-- ARGS...]")
 @options.detach_option
 @options.task_option
 @options.all_output_option
@@ -32,19 +49,25 @@ from distrun.slurm import submission
 )
 @options.no_preflight_option
 def command(
-    job: str | None, overrides: tuple[str, ...], assumed_dead: tuple[str, ...], **how: Any
+    job: str | None,
+    args: tuple[str, ...] | None,
+    overrides: tuple[str, ...],
+    assumed_dead: tuple[str, ...],
+    **how: Any,
 ) -> int:
     """Continue a job that failed, was killed or was lost. Default: the newest job.
 
     A job of `distrun submit` is submitted again.
 
-    The job keeps its id, its record and its spec; --set changes the spec. Its files are sent as
+    The job keeps its id, its record and its spec; --set changes the spec. Everything after `--`
+    is passed to your program in place of what followed `--` before. Its files are sent as
     they are now. Before anything starts, distrun makes sure that nothing of the earlier attempts
     is left on any host. Each task then starts its next attempt.
 
     \b
       distrun resume mnist
       distrun resume mnist --set restart.max=5
+      distrun resume mnist -- --epochs 40
       id=$(distrun resume -d mnist) && distrun logs -f "$id"
     """
     store = JobStore.default()
@@ -52,10 +75,13 @@ def command(
     if folder.supervisor_pid() is not None:
         raise resumption.running_error(folder)
     if folder.batch_job() is not None:
-        return _queue_again(folder, overrides, assumed_dead, how)
+        has_changes = bool(overrides or assumed_dead or args is not None)
+        return _queue_again(folder, how, has_changes=has_changes)
     state = folder.state()
     resumption.require_resumable(folder, state)
-    spec = resumption.spec_of(folder, overrides)
+    resumption.require_workdir(folder, overrides)
+    spec = resumption.spec_of(folder, overrides, args)
+    overrides += () if args is None else (f"-- {shlex.join(args)}",)
     resumption.require_former_hosts(state, assumed_dead)
     resumed = resumption.Resumption(
         folder=folder, former=state, changes=overrides, assumed_dead=assumed_dead
@@ -65,13 +91,11 @@ def command(
     return launch(spec, options.LaunchOptions(resumed=resumed, **how))
 
 
-def _queue_again(
-    folder: JobFolder, overrides: tuple[str, ...], assumed: tuple[str, ...], how: dict[str, Any]
-) -> int:
+def _queue_again(folder: JobFolder, how: dict[str, Any], *, has_changes: bool) -> int:
     """Submit a job to Slurm again, with the same batch script, or to Kubernetes."""
     batch = folder.batch_job()
     scheduler = queued_job.scheduler_of(batch).NAME
-    if overrides or assumed or any(value for name, value in how.items() if name != "detach"):
+    if has_changes or any(value for name, value in how.items() if name != "detach"):
         raise UsageError(
             f"job {folder.job_id} runs in {scheduler}: resume queues it again as it is",
             hint="of the options, only --detach can be given; to change it: distrun submit SPEC",

@@ -22,7 +22,7 @@ _LARGEST_SPEC = 64 << 20
 
 
 class Resumption(Frozen, kw_only=True):
-    """A job that is resumed: its folder, its state until now, and the `--set` for it.
+    """A job that is resumed: its folder, its state until now, and what is changed, in words.
 
     `assumed_dead`: the hosts on which nothing of it runs any more; that is not verified.
     """
@@ -121,8 +121,12 @@ def recorded_spec(folder: JobFolder) -> Spec:
         ) from error
 
 
-def spec_of(folder: JobFolder, changes: Sequence[str]) -> Spec:
+def spec_of(
+    folder: JobFolder, changes: Sequence[str] = (), args: Sequence[str] | None = None
+) -> Spec:
     """Return the spec with which a job ran last, with further changes, `PATH=VALUE` each.
+
+    `args`: see :func:`.loader.reload`.
 
     Raises:
         HostError: its spec cannot be read.
@@ -132,11 +136,29 @@ def spec_of(folder: JobFolder, changes: Sequence[str]) -> Spec:
     spec = recorded_spec(folder)
     allocation = os.environ.get("SLURM_JOB_ID")
     moves = allocation and any(each.slurm and each.slurm.job != allocation for each in spec.hosts)
-    if not changes and not moves:  # in another allocation, its nodes are other ones
+    if not changes and args is None and not moves:  # in another allocation: other nodes
         return spec
     from distrun.spec.loader import reload
 
-    changed = reload(spec, changes)
+    changed = reload(spec, changes, args)
     if changed.name != spec.name:
         raise UsageError(f"job {folder.job_id} keeps its name, {spec.name!r}")
     return replace(changed, workers=changed.workers or spec.workers)
+
+
+def require_workdir(folder: JobFolder, changes: Sequence[str]) -> None:
+    """Check that the folder of a job's tasks on this machine is there, or is changed.
+
+    Raises:
+        UsageError: it is gone.
+    """
+    spec = recorded_spec(folder)
+    workdir = spec.program.workdir
+    is_here = any(host.is_local and not host.workdir for host in spec.hosts)
+    is_set = any(each.startswith("program.workdir=") for each in changes)
+    if is_here and not is_set and not os.path.isdir(workdir):
+        raise UsageError(
+            f"job {folder.job_id} runs in {workdir}, which is gone",
+            hint="if the folder has moved, go to where the spec or the script is now: "
+            f"distrun resume {folder.job_id} --set program.workdir=.",
+        )

@@ -15,7 +15,7 @@ from distrun.spec.build import build
 from distrun.spec.context import LoadContext
 from distrun.spec.expansion import expand
 from distrun.spec.input_files import STDIN, STDIN_NAME, decode, read_spec
-from distrun.spec.model import SPEC, Spec, SpecOrigin
+from distrun.spec.model import BY_RUN, SPEC, Spec, SpecOrigin
 from distrun.spec.nodes import Mapping, Node, Scalar, describe
 from distrun.spec.overrides import override
 from distrun.spec.problems import Mark, Problems, printable
@@ -112,14 +112,26 @@ def load_mapping(
     return _build(root, yaml_text(root), context, problems)
 
 
-def reload(spec: Spec, overrides: Sequence[str]) -> Spec:
+def reload(
+    spec: Spec, overrides: Sequence[str], extra_args: Sequence[str] | None = None
+) -> Spec:
     """Read the text of a spec again, with further `PATH=VALUE`, in this process's environment.
+
+    `extra_args` replace those of before; of `distrun run`, all of the script. None: they stay, but
+    not beside `program.args` in `overrides`. `program.workdir` there is where a folder has moved.
 
     Raises:
         SpecProblemsError: as :func:`load`.
     """
     assert spec.origin is not None  # noqa: S101 - both loaders set it
     context = LoadContext(**vars(spec.origin), environ=os.environ)
+    keys = {each.partition("=")[0] for each in overrides}
+    if extra_args is not None and context.file == BY_RUN:
+        overrides = (*overrides, "program.args=[]")
+    if extra_args is not None or "program.args" in keys:
+        context = replace(context, extra_args=tuple(extra_args or ()))
+    if "program.workdir" in keys and not os.path.isdir(context.folder):
+        context = replace(context, folder=current_folder(), cwd=current_folder())
     context = replace(context, overrides=(*context.overrides, *overrides))
     return _read(spec.source.encode(), context, Problems())
 

@@ -92,7 +92,7 @@ def resumed_text(state: JobState) -> str:
 
 
 def _settings(changes: Iterable[str]) -> str:
-    return "".join(f" --set {change}" for change in changes)
+    return "".join(f" {each if each[:3] == '-- ' else f'--set {each}'}" for each in changes)
 
 
 def quiet_text(quiet: events.TasksQuiet, at: float) -> str:
