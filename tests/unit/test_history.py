@@ -67,8 +67,11 @@ def test_progress_is_as_old_as_its_last_change(folder: JobFolder) -> None:
     assert (job.progress, job.progress_at) == ({"STEP": "9"}, 2.0)
     assert job.time_left == pytest.approx(60.0, abs=10.0)
     folder.logs.mkdir()
-    folder.log_of("worker:0").write_text("step 9 loss 1\nstep 10 loss 1\nstep 11 loss 1\n")
+    text = f"step 9 loss 1\n{'.' * 5000}\nstep 10 loss 1\nstep 11 loss 1\n"
+    folder.log_of("worker:0").write_text(text)
     assert Job(folder, state).progress["STEP"] == "11", "it is further than it was sampled"
+    task = replace(state.tasks["worker:0"], attempt=2, output_start=len(text))
+    assert Job(folder, replace(state, tasks={"worker:0": task})).progress == {}
 
 
 def test_however_long_a_job_runs_about_a_thousand_samples_are_kept(folder: JobFolder) -> None:
@@ -113,23 +116,29 @@ def test_only_finite_numbers_are_kept_of_progress() -> None:
     assert steps.numbers(values) == {"STEP": 12.0, "LOSS": 0.0015}
 
 
-def test_a_task_that_reports_and_uses_no_time_is_sampled_each_time() -> None:
+@pytest.mark.parametrize("prints", [False, True])
+def test_a_task_that_reports_or_prints_and_uses_no_time_is_sampled_each_time(
+    prints: bool, tmp_path: Path
+) -> None:
     """Else its steps would seem to stand, and then to be made at once."""
-    loop, found = SimulatedLoop(), list[Any]()
+    loop, found, log = SimulatedLoop(), list[Any](), tmp_path / "log"
     task: Any = SimpleNamespace(name="worker:0", attempt=0, pid=0, is_running=True, members=list)
-    task.progress = {}
+    task.progress, task.log = {}, str(log)
     UsageSampler(loop, found.append).start(task)
     for step in range(1, 6):
-        task.progress["STEP"] = str(step)
+        task.progress.update({} if prints else {"STEP": str(step)})
+        log.write_text("." * step * prints)
         loop.call_next()
     loop.run(60)
-    assert [each.progress["STEP"] for each in found] == ["1", "2", "3", "4", "5"]
+    assert [each.progress.get("STEP") for each in found] == (
+        [None] * 5 if prints else ["1", "2", "3", "4", "5"]
+    )
 
 
 def test_the_peak_of_memory_is_that_of_all_processes_together() -> None:
     loop, found, pids = SimulatedLoop(), list[Any](), [os.getpid(), os.getppid()]
     here = SimpleNamespace(is_running=True, members=lambda: map(processes.find, pids), progress={})
-    task: Any = SimpleNamespace(name="worker:0", attempt=0, pid=pids[0], **vars(here))
+    task: Any = SimpleNamespace(name="worker:0", attempt=0, pid=pids[0], log="", **vars(here))
     sampler = UsageSampler(loop, found.append)
     sampler.start(task)
     loop.call_next()

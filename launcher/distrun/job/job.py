@@ -400,7 +400,8 @@ class Job:
         from distrun.job.printed_progress import PrintedProgress
 
         printed = PrintedProgress()
-        printed.read(self._log_of(task, _END_BYTES).decode(errors="replace"))
+        if task.output_start is not None:  # else its attempt has not started
+            printed.read(self._log_of(task, end=_END_BYTES).decode(errors="replace"))
         return printed.values
 
     @property
@@ -481,11 +482,14 @@ class Job:
                 saving[span.task] = saving.get(span.task, 0.0) + span.end - span.start
         return {task: seconds / max(1.0, now - began) for task, seconds in saving.items()}
 
-    def _log_of(self, task: TaskState, size: int = _LOG_BYTES) -> bytes:
+    def _log_of(self, task: TaskState, *, end: int = 0) -> bytes:
+        """The beginning of what its present attempt has printed, or up to `end` bytes of its end."""
         from distrun.logs import TaskLog
 
         with contextlib.suppress(OSError):
-            return TaskLog.of(self.folder, task.name).read_kept(task.log_start, size)[1]
+            log, start = TaskLog.of(self.folder, task.name), task.output_start or 0
+            start = max(start, log.extent().size - end) if end else start
+            return log.read_kept(start, end or _LOG_BYTES)[1]
         return b""
 
     @property

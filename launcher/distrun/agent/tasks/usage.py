@@ -47,6 +47,8 @@ class _Record:
         """Whether it has processes that this user cannot see, see `hidepid` in proc(5)."""
         self.load = (-1, 0, 0)
         """The processes, the clock ticks and the pages of memory that they had used at last."""
+        self.printed = 0
+        """The size of its log then."""
         self.tree_due = 0.0
         self.last: Optional[UsageSampled] = None
         self.skipped_at = 0.0
@@ -62,8 +64,8 @@ class _Record:
 class UsageSampler:
     """Reports what tasks use: every 2 s at first, and ever more rarely the older they are.
 
-    A task that has used no processor time and reported nothing since its last sample is not sampled
-    in full: its processes are only looked at.
+    A task that has used no processor time, and reported and printed nothing since its last sample,
+    is not sampled in full: its processes are only looked at.
     """
 
     def __init__(self, loop: Loop, report: Callable[[Report], None]) -> None:
@@ -115,6 +117,8 @@ class UsageSampler:
                 count, ticks, pages = count + 1, ticks + used[0], pages + used[1]
         last = record.last
         is_same = last is not None and last.progress == dict(record.task.progress)
+        before, record.printed = record.printed, _size(record.task.log)
+        is_same = is_same and before == record.printed
         if is_same and record.load == (count, ticks, pages):
             record.skipped_at = at
             return True
@@ -198,3 +202,10 @@ def _file_bytes(pids: List[int]) -> Tuple[Optional[int], Optional[int]]:
         read += int(words[1])
         written += int(words[3])
     return read, written
+
+
+def _size(path: str) -> int:
+    """Return the size of a file in bytes; 0 if there is none."""
+    with contextlib.suppress(OSError):
+        return os.stat(path).st_size
+    return 0
