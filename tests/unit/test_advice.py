@@ -124,7 +124,8 @@ def test_status_ps_and_json_say_it(tmp_path: Path, capsys: pytest.CaptureFixture
     job.gone("worker:1")
     job.finish()
     ended = ReadJob(folder, replace(job.state, ended_at=time.time()))
-    assert "while it runs" not in ended.to_json()["advice"]["text"]
+    assert "while it runs" not in ended.advice_words
+    assert ended.advice_words in job_notes(ended)
 
 
 @pytest.mark.parametrize(("age", "symptom"), [(100.0, Symptom.SAVING), (10.0, None)])

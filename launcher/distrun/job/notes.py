@@ -44,6 +44,8 @@ def job_notes(job: Job, *, has_times: bool = True) -> list[str]:
         notes.append(job.record_note)
     if job.is_running:
         notes += _notes_while_running(job)
+    elif outcome is not None and job.advice is not None:
+        notes.append(job.advice_words)
     notes += _notes_on_hosts(job)
     if job.state.verdict is not None:
         verdict = job.state.verdict
