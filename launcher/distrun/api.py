@@ -20,6 +20,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -266,6 +267,7 @@ class Job:
 
     @property
     def job_id(self) -> str:
+        """The job's id, as `ps` shows it and all commands take it."""
         return self._folder.job_id
 
     @property
@@ -310,8 +312,8 @@ class Job:
         """Return what tasks reported or printed over time: about 1,000 rows of a task at most.
 
         A row has `task`, `attempt`, `at` (Unix seconds) and the numbers by their names in lower
-        case, such as `step` and `loss`. There is one every few seconds, and the last of each
-        attempt.
+        case, such as `step` and `loss`; `TaskStatus.progress` has them in capitals. There is one
+        every few seconds, and the last of each attempt.
 
         Returns:
             A DataFrame where pandas is installed, else a list of dicts.
@@ -442,7 +444,7 @@ def load(
     from distrun.spec import loader
 
     words = _words("args", args)
-    _require(not isinstance(overrides, str), "overrides", overrides)
+    overrides = _words("overrides", overrides)
     _require(spec != "" and isinstance(spec, (str, os.PathLike, Mapping)), "spec", spec)
     _require(name is None or isinstance(name, str), "name", name)
     if isinstance(spec, Mapping):
@@ -499,6 +501,7 @@ def run(  # noqa: PLR0913 - all but two are optional, by name
     from distrun.job import run_spec
 
     _require(isinstance(program, (str, os.PathLike)), "program", program)
+    settings = _words("overrides", overrides)
     _number("workers", workers, 1)
     _number("ps", ps, 1)
     _require(isinstance(env or {}, Mapping), "env", env)
@@ -518,7 +521,7 @@ def run(  # noqa: PLR0913 - all but two are optional, by name
         python=None if python is None else os.fspath(python),
         env=tuple(f"{name}={value}" for name, value in variables),
     )
-    spec, _ = run_spec.load(options, "# distrun.run()\n", overrides=overrides, is_forced=force)
+    spec, _ = run_spec.load(options, "# distrun.run()\n", overrides=settings, is_forced=force)
     return _launch(Spec(spec), preflight=preflight, strict=strict, force=force)
 
 
@@ -542,7 +545,9 @@ def launch(spec: Spec, *, preflight: bool = True, strict: bool = False, force: b
             certainly fails, or there are warnings and `strict` is set.
         StartTimeoutError: the job could not start in time.
     """
-    _require(isinstance(spec, Spec), "spec", spec)
+    what = repr(spec) if isinstance(spec, str) else "..."
+    hint = f"load it first: distrun.launch(distrun.load({what}))"
+    _require(isinstance(spec, Spec), "spec", spec, hint)
     return _launch(spec, preflight=preflight, strict=strict, force=force)
 
 
@@ -615,9 +620,9 @@ def report(**values: float) -> None:
         )
 
 
-def _require(condition: bool, name: str, value: object) -> None:
+def _require(condition: bool, name: str, value: object, hint: str | None = None) -> None:
     if not condition:
-        raise UsageError(f"{name} cannot be {value!r}")
+        raise UsageError(f"{name} cannot be {value!r}", hint=hint)
 
 
 def _number(name: str, value: Any, least: float = 0) -> float | None:
@@ -627,10 +632,24 @@ def _number(name: str, value: Any, least: float = 0) -> float | None:
     return None if value is None else float(value)
 
 
+_NO_LISTS = (str, bytes, bytearray, Mapping, AbstractSet)
+_LISTS = {
+    "args": "write a list, a word for each: ['--lr', 1]",
+    "hosts": "write a list: ['gpu1', 'gpu2']",
+    "overrides": "write a list: ['program.env.LR=1']",
+}
+
+
 def _words(name: str, words: Sequence[object]) -> tuple[str, ...]:
-    """Return words as text. A text in place of them would become a word for each character."""
-    _require(isinstance(words, Iterable) and not isinstance(words, str), name, words)
-    _require(all(each is not None for each in words), name, words)
+    """Return words as text. A text in place of them would become a word for each character.
+
+    A dict would lose its values, and a set the order.
+    """
+    is_list = isinstance(words, Iterable) and not isinstance(words, _NO_LISTS)
+    _require(is_list, name, words, _LISTS[name])
+    words = tuple(words)
+    for at, word in enumerate(words):
+        _require(word is not None and not isinstance(word, bytes), f"{name}[{at}]", word)
     return tuple(map(str, words))
 
 

@@ -263,10 +263,17 @@ def test_errors(distrun: Distrun, tmp_path: Path) -> None:
         lambda: package.run("train.py", workers="2"),  # type: ignore[arg-type]
         lambda: package.run("train.py", env=["A=1"]),  # type: ignore[arg-type]
         lambda: package.run("train.py", hosts=3),  # type: ignore[arg-type]
+        lambda: package.run("train.py", {"--lr"}),  # type: ignore[arg-type]
+        lambda: package.run("train.py", b"--lr"),
+        lambda: package.run("train.py", overrides={"name": "x"}),  # type: ignore[arg-type]
     ]
     for call in wrong:
         with pytest.raises(errors.UsageError, match="cannot be"):
             call()
+    with pytest.raises(errors.UsageError, match=r"list, a word for each: \['--lr', 1\]"):
+        package.run("train.py", {"--lr": 1})  # type: ignore[arg-type]
+    with pytest.raises(errors.UsageError, match=r"launch\(distrun.load\('job.yaml'\)\)"):
+        package.launch("job.yaml")  # type: ignore[arg-type]
     assert job.status().is_running
     job.kill()
     job.kill()  # it has ended: nothing to do

@@ -71,7 +71,7 @@ def test_progress_is_as_old_as_its_last_change(folder: JobFolder) -> None:
     folder.log_of("worker:0").write_text(text)
     assert Job(folder, state).progress["STEP"] == "11", "it is further than it was sampled"
     task = replace(state.tasks["worker:0"], attempt=2, output_start=len(text))
-    assert Job(folder, replace(state, tasks={"worker:0": task})).progress == {}
+    assert Job(folder, state.with_tasks([task])).progress == {}
 
 
 def test_however_long_a_job_runs_about_a_thousand_samples_are_kept(folder: JobFolder) -> None:

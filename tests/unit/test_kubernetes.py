@@ -414,7 +414,7 @@ def test_kill_takes_a_job_of_another_machine_only_by_name(
     folder.note_batch_job(BatchJob(id=NAME, namespace="n", is_own=False))
     assert chosen(everything=True) == []
     assert f"; to stop them: distrun kill {folder.job_id}" in capsys.readouterr().err
-    for asked in (chosen, lambda: resume._queue_again(folder, (), (), {})):
+    for asked in (chosen, lambda: resume._queue_again(folder, {}, has_changes=False)):
         with pytest.raises(UsageError, match="submitted from another machine"):
             asked()
     assert chosen(folder.job_id) == [folder.job_id]

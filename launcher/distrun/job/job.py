@@ -483,7 +483,7 @@ class Job:
         return {task: seconds / max(1.0, now - began) for task, seconds in saving.items()}
 
     def _log_of(self, task: TaskState, *, end: int = 0) -> bytes:
-        """The beginning of what its present attempt has printed, or up to `end` bytes of its end."""
+        """The beginning of what its attempt has printed, or the last bytes of it: `end`."""
         from distrun.logs import TaskLog
 
         with contextlib.suppress(OSError):

@@ -42,10 +42,7 @@ def job_notes(job: Job, *, has_times: bool = True) -> list[str]:
         notes.append("its supervisor died; its result is lost")
     elif job.record_note:
         notes.append(job.record_note)
-    if job.is_running:
-        notes += _notes_while_running(job)
-    elif outcome is not None and job.advice is not None:
-        notes.append(job.advice_words)
+    notes += _notes_on_run(job)
     notes += _notes_on_hosts(job)
     if job.state.verdict is not None:
         verdict = job.state.verdict
@@ -79,7 +76,9 @@ def _notes_on_attempts(job: Job) -> list[str]:
     return notes
 
 
-def _notes_while_running(job: Job) -> list[str]:
+def _notes_on_run(job: Job) -> list[str]:
+    if not job.is_running:
+        return [job.advice_words] if job.outcome is not None and job.advice is not None else []
     notes = [job.silence] if job.silence is not None else []
     notes += [f"about {format_duration(job.time_left)} left"] if job.time_left is not None else []
     if job.advice is not None:

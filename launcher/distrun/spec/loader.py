@@ -112,9 +112,7 @@ def load_mapping(
     return _build(root, yaml_text(root), context, problems)
 
 
-def reload(
-    spec: Spec, overrides: Sequence[str], extra_args: Sequence[str] | None = None
-) -> Spec:
+def reload(spec: Spec, overrides: Sequence[str], extra_args: Sequence[str] | None = None) -> Spec:
     """Read the text of a spec again, with further `PATH=VALUE`, in this process's environment.
 
     `extra_args` replace those of before; of `distrun run`, all of the script. None: they stay, but
