@@ -122,7 +122,7 @@ class Program:
         text = b""
         try:
             with open_regular_file(path, follow_link=True) as file:
-                text = file.read(_MOST_BYTES + 1) or b""  # None: /proc/kmsg has nothing new
+                text = file.read(_MOST_BYTES + 1)
         except (OSError, ValueError) as error:
             self.unread[path] = f"it cannot be read ({getattr(error, 'strerror', None) or error})"
         if len(text) > _MOST_BYTES:

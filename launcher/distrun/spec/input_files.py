@@ -78,20 +78,8 @@ def _read(path: str, count: int) -> bytes:
         return sys.stdin.buffer.read(count)
     if stat.S_ISFIFO(os.stat(path).st_mode) and not path.startswith(_DESCRIPTORS):
         raise OSError(errno.EINVAL, "it is a named pipe, which may have no writer")
-    if is_kernel_file(path):
-        raise OSError(errno.EINVAL, "it is a file of the kernel, which may have no end")
     with open(path, "rb") as file:
         return file.read(count)
-
-
-def is_kernel_file(path: str) -> bool:
-    """Whether a path names a file such as /proc/kmsg: reading that waits for the kernel.
-
-    It is a regular file without a size, on a file system without blocks. Raises OSError.
-    """
-    status = os.stat(path)
-    is_empty = stat.S_ISREG(status.st_mode) and not status.st_size
-    return is_empty and not os.statvfs(path).f_blocks
 
 
 def decode(content: bytes, shown: str, problems: Problems) -> str | None:

@@ -19,7 +19,6 @@ from distrun.spec import resources
 from distrun.spec.common_values import NOT_EXPANDED
 from distrun.spec.context import LoadContext
 from distrun.spec.host_spec import HostSpec
-from distrun.spec.input_files import is_kernel_file
 from distrun.spec.model import Interpreter, ProgramKind, ProgramSpec, Sync
 from distrun.spec.nodes import flow_style
 from distrun.spec.problems import Problems, nearest, quoted
@@ -39,8 +38,29 @@ _IPYTHON = re.compile(
 _AS_COMMENTS = (
     r"sed -i -E 's/^([ \t]*)([%!?]|get_ipython|\w+ *= *[%!]|[A-Za-z0-9_.]+[?]+\s*$)/\1pass  # \2/'"
 )
-
-
+_OTHER_FILES = (
+    (
+        rb"\xff\xfe|\xfe\xff",
+        "in UTF-16, which Python does not read",
+        "convert it: iconv -f UTF-16 -t UTF-8 {0} > {0}.new && mv {0}.new {0}",
+    ),
+    (  # Python runs some of them, and they do nothing.
+        rb"\s*\{\s*\"(cells|metadata|nbformat)\"",
+        "a notebook, not a script",
+        "convert it: jupyter nbconvert --to script {0}",
+    ),
+    (
+        rb"version https://git-lfs\.github\.com/",
+        "a pointer of Git LFS, not the script itself",
+        "get it: git lfs pull --include {1}",
+    ),
+    (
+        rb"\s*<(?:!doctype )?html\b",
+        "a page in HTML, not a script",
+        "get the file itself: curl -L -o {0} and the address of GitHub's `Raw`",
+    ),
+)
+"""How files begin that are no scripts, what they are, and what to do."""
 _ACTIVE = ("VIRTUAL_ENV", "CONDA_PREFIX")
 _FIRST_LINE = re.compile(
     rb"#!\s*(?:\S*/env\s+(?:-S\s*)?(?:(?:-\S+|\w+=\S*)\s+)*)?(\S*?python[0-9.]*)\s"
@@ -190,10 +210,9 @@ class ProgramReader(Frozen):
         path = self.context.resolve(name)
         written_python = str(section.get("python", ""))
         if os.path.isfile(path):
-            wrong = _unusable_file(path)
-            if wrong is None and not self.context.is_forced:
-                wrong = _unfit_script(path, name, is_for_python="ipython" not in written_python)
-            if wrong is not None:
+            is_for_python = "ipython" not in written_python
+            wrong = _too_large(path) or _unfit_script(path, name, is_for_python=is_for_python)
+            if wrong is not None and not self.context.is_forced:
                 self.problems.add(place, f"{place}{wrong[0]}", wrong[1])
             return path
         jobs = resources.bundled_jobs()
@@ -230,10 +249,7 @@ class ProgramReader(Frozen):
         return written if path == inside or (is_elsewhere and not os.path.exists(path)) else path
 
 
-def _unusable_file(path: str) -> tuple[str, str] | None:
-    """Why a file can be no script at all, and what to do; None: it may be one."""
-    if is_kernel_file(path):
-        return f" names a file of the kernel: {quoted_path(path)}", "name a script"
+def _too_large(path: str) -> tuple[str, str] | None:
     if os.stat(path).st_size > LARGEST_SCRIPT:
         return f": {quoted_path(path)} is larger than 100 MB", "name a script"
     return None
@@ -242,27 +258,15 @@ def _unusable_file(path: str) -> tuple[str, str] | None:
 def _unfit_script(path: str, name: str, *, is_for_python: bool) -> tuple[str, str] | None:
     """What is wrong with the text of a script, and what to do; None: nothing."""
     text = beginning(path, _MOST_BYTES)
-    if text[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        q = shlex.quote(name)
-        convert = f"convert it: iconv -f UTF-16 -t UTF-8 {q} > {q}.new && mv {q}.new {q}"
-        return f" is in UTF-16, which Python does not read: {quoted_path(path)}", convert
+    for start, what, hint in _OTHER_FILES:
+        if re.match(start, text, re.IGNORECASE):
+            found = f" is {what}: {quoted_path(path)}"
+            return found, hint.format(shlex.quote(name), shlex.quote(os.path.basename(name)))
     line = _ipython_line(text) if is_for_python else None
     if line is not None:
         convert = f"make comments of such lines: {_AS_COMMENTS} {shlex.quote(name)}"
         place = quoted_path(path)
         return f" is for IPython, not for Python: {place}, line {line[0]}: {line[1]}", convert
-    # Python runs some notebooks of Jupyter, and they do nothing.
-    if re.match(rb"\s*\{\s*\"(cells|metadata|nbformat)\"", text):
-        convert = f"convert it: jupyter nbconvert --to script {shlex.quote(name)}"
-        return f" is a notebook, not a script: {quoted_path(path)}", convert
-    if text.startswith(b"version https://git-lfs.github.com/"):
-        get = f"get it: git lfs pull --include {shlex.quote(os.path.basename(name))}"
-        return f" is a pointer of Git LFS, not the script itself: {quoted_path(path)}", get
-    if re.match(rb"\s*<(?:!doctype )?html\b", text, re.IGNORECASE):
-        get = (
-            f"get the file itself: curl -L -o {shlex.quote(name)} and the address of GitHub's `Raw`"
-        )
-        return f" is a page in HTML, not a script: {quoted_path(path)}", get
     return None
 
 

@@ -33,7 +33,7 @@ def open_regular_file(path: str | bytes | Path, *, follow_link: bool = False) ->
 def beginning(path: str, size: int) -> bytes:
     try:
         with open_regular_file(path, follow_link=True) as file:
-            return file.read(size) or b""  # None: /proc/kmsg has nothing new
+            return file.read(size)
     except (OSError, ValueError):
         return b""
 
@@ -44,7 +44,7 @@ def read_regular_file(path: str | bytes, *, largest: int, follow_link: bool = Tr
         with open_regular_file(path, follow_link=follow_link) as file:
             if os.fstat(file.fileno()).st_size > largest:
                 return None
-            content = file.read(largest + 1) or b""  # None: /proc/kmsg has nothing new
+            content = file.read(largest + 1)
     except (OSError, ValueError):
         return None
     return content if len(content) <= largest else None
