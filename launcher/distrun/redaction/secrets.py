@@ -31,15 +31,6 @@ _SECRET_NAME = re.compile(
     r"|token|hf_tokens|authorization|jwt|bearer|(?<=_)(?:pass|pwd))"
 )
 _NAME = re.compile(
-    r"(?!.*_(?:(?<!secret_)(?<!key_)ids?|counts?|len|length|size|type|files?|path|name|dir|folder"
-    r"|ur[li]|expires|expiry|ttl|limit|policy|check|reset)\Z)"  # they say only where or how it is
-    r"(?:.*_)?(?:"
-    rf"(?:pass(?:word|wd|wort|phrase|code)s?|secrets?|credentials?|{_OF_KEY}_?keys?)(?:_.*)?"
-    r"|(?<!pad_)(?<!eos_)(?<!bos_)(?<!unk_)(?<!sep_)(?<!cls_)(?<!mask_)(?<!special_)(?<!start_)"
-    r"(?<!end_)(?<!next_)token|hf_tokens|authorization|jwt|bearer)"
-    r"|.*(?<!forward)(?<!backward)(?<!first)(?<!second)(?<!single)(?<!train)(?<!eval)_(?:pass|pwd)"
-)
-_NAME = re.compile(
     r"(?:(?<![\w.\\-])|(?<=\\[nrt]))(?:(?i:api) (?=(?i:key)\b))?-{0,2}[A-Za-z_][\w.-]{1,200}"
 )
 _QUOTE = r"(?:\\*[\"']|&(?:quot|#39|#x27);)"
@@ -125,11 +116,8 @@ def replace_secrets(text: str, replacement: Callable[[str], str]) -> str:
         text = pattern.sub(without, text)
     parts, done = [], 0
     for name in _NAME.finditer(text):
-        if (
-            name.start() >= done
-            and is_secret(name[0])
-            and (found := _VALUE.match(text, name.end()))
-        ):
+        found = _VALUE.match(text, name.end()) if is_secret(name[0]) else None
+        if found is not None and name.start() >= done:
             value = found["value"]
             is_meant = not found["blank"] or (name[0][0] == "-" and value[0] != "-")
             is_usage = value.lower() in name[0].lower()  # as in `--password PASSWORD`
