@@ -194,6 +194,13 @@ def test_what_does_not_move_any_more_has_no_time_left() -> None:
     assert estimates(iter(steps), 20.0)[29] is not None
 
 
+def test_lines_that_are_read_together_were_printed_one_after_the_other() -> None:
+    left = TimeLeft()
+    for step, now in ((1, 2.3), (2, 2.301), (3, 3.3), (4, 4.3)):
+        found = time_left(left, {"STEP": str(step), "STEPS": "100"}, now)
+    assert found == pytest.approx(96, abs=0.5)
+
+
 def test_no_totals_no_estimate() -> None:
     assert set(estimates(({"STEP": str(step)} for step in range(50)), 1.0)) == {None}
     nonsense = {"STEP": "5", "STEPS": "x", "EPOCH": "nan", "EPOCHS": "0"}

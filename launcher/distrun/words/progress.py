@@ -24,6 +24,8 @@ _LONGEST = 12
 _LONGEST_KEY = 24
 _SHORTEST_SAMPLE = 1.0
 """Seconds of progress from which the rest is estimated."""
+_AT_ONCE = 0.1
+"""Seconds. Of the lines that are read at once, the last was printed then; the others before."""
 _UNUSUAL = 10
 _LONGEST_PAUSE = 30.0
 """Without progress for ten usual intervals, and for 30 s, the time left is unknown. A pause may be
@@ -100,6 +102,8 @@ class TimeLeft:
         """By the totals of epochs and of steps, how far each work came; inf: it began again."""
         self._totals: tuple[float, float | None] = (0.0, None)
         """Those of the present work."""
+        self._began = 0.0
+        """When the present work was first heard of."""
         self._first = self._mark = self._latest = _Place(0.0, 0.0, 1.0, None)
         """`mark` is the latest in the first epoch; then it is the first of the present epoch."""
         self._changes = 0
@@ -118,9 +122,11 @@ class TimeLeft:
             self._furthest[totals] = math.inf if begins_again else reached
         place = _Place(at, done, epochs, steps)
         if totals != self._totals:
-            self._totals, self._changes = totals, 0
+            self._totals, self._began = totals, at
+        if at - self._began < _AT_ONCE:
             self._first = self._mark = self._latest = place
-        if place[1:] != self._latest[1:]:
+            self._changes = 0
+        elif place[1:] != self._latest[1:]:
             self._latest = place
             self._changes += 1
             if done == self._first.epochs_done or done != self._mark.epochs_done:
