@@ -92,9 +92,9 @@ The template `data_service` (`distrun init data_service`) is a complete example.
 VARIABLES = """\
 ## The environment of a task
 
-A task on this machine inherits the environment of the launch, without `DISTRUN_*`. A task on
-another host inherits that of the ssh login. distrun sets these variables; `env` in the spec wins.
-`distrun plan` shows their values.
+A task's standard input is `/dev/null`. A task on this machine inherits the environment of the
+launch, without `DISTRUN_*`; one on another host inherits that of the ssh login. distrun sets these
+variables; `env` in the spec wins. `distrun plan` shows their values.
 
 | variable | set for | value |
 | --- | --- | --- |

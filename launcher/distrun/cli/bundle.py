@@ -28,7 +28,7 @@ from distrun.words.verdicts import labelled
 @output_option("The archive to write; - is stdout. Default: distrun-JOB.tar.gz.", dash=True)
 @click.option("--keep-names", is_flag=True, help="Keep the names of users and hosts.")
 def command(job: str | None, output: str | None, keep_names: bool) -> int:
-    """Pack all records of a job into one archive, for a bug report. Default: the running job.
+    """Pack a job into one archive, for a bug report. Default: the running job, else the newest.
 
     The archive has the record, the plan, the spec, the ends of the logs, what the tasks used, and
     the versions; `distrun report` makes its page. Secrets, your name, and the names and addresses

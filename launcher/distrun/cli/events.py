@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def command(job: str | None, follow: bool, last: int | None, as_json: bool) -> int:
-    """Show what happened to a job, in order. Default: the running job.
+    """Show what happened to a job, in order. Default: the running job, else the newest.
 
     \b
       distrun events mnist

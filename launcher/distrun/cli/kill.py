@@ -52,7 +52,8 @@ def command(jobs: tuple[str, ...], everything: bool, grace: float | None, signum
     """Stop jobs, and return when all their processes have ended.
 
     It also ends what is left of a job that was lost or has ended, on all its hosts. If something
-    may still be left, the exit code is not 0.
+    may still be left, the exit code is not 0. To send a signal to a task and stop nothing, use your
+    shell's `kill` on its host: `distrun status` shows the PID.
 
     JOB is an id, a name (the newest job of that name) or a unique prefix. Without JOB, exactly
     one job must be running.

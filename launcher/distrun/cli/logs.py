@@ -87,7 +87,7 @@ def command(
     until: float | None,
     **style: Any,
 ) -> int:
-    """Show the output of jobs' tasks, merged by time. Default: the running job.
+    """Show the output of jobs' tasks, merged by time. Default: the running job, else the newest.
 
     TensorFlow's harmless start-up lines are left out, but not with --all-output, --grep, --json or
     --raw. A message on stderr counts them.

@@ -50,7 +50,7 @@ def command(
     port: int | None,
     allow_stop: bool,
 ) -> int:
-    """Write what happened to a job as one HTML page. Default: the running job.
+    """Write what happened to a job as one HTML page. Default: the running job, else the newest.
 
     The page has the outcome and its cause, a timeline of the tasks, curves of metrics, processor,
     memory and GPUs over the same time, restarts and what they cost, the tasks that differ from the

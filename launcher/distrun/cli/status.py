@@ -18,7 +18,7 @@ from distrun.errors import UsageError
 )
 @click.option("-w", "--watch", is_flag=True, help="Show it on the whole screen, as watch does.")
 def command(job: str | None, as_json: bool, timing: bool, watch: bool) -> int:
-    """Show the state of a job and of each of its tasks. Default: the running job.
+    """Show the state of a job and of each of its tasks. Default: the running job, else the newest.
 
     CPU, memory and GPU memory are sums over a task's whole process tree. Once a task has ended,
     they are its processor time and the peak of its memory, over all its attempts. SEEN is when the

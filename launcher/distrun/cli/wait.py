@@ -17,11 +17,10 @@ from distrun.errors import DistrunError, HostError, WaitTimeoutError
     "--timeout", type=duration, metavar="D", help="Stop waiting after D and exit with 124."
 )
 def command(jobs: tuple[str, ...], timeout: float | None) -> int:
-    """Wait until jobs have ended, and exit with their result. Default: the running job.
+    """Wait until jobs end, and exit with their result. Default: the running job, else the newest.
 
-    For each job, one line on stderr says how it ended.
-
-    With several jobs, the exit code is that of the first one in the list that did not succeed.
+    For each job, one line on stderr says how it ended. With several jobs, the exit code is that of
+    the first one in the list that did not succeed.
 
     \b
       distrun wait mnist && echo trained

@@ -465,7 +465,7 @@ class Timeouts(Frozen, kw_only=True):
         help="How long the job may run.")
     grace: float = key(Duration(zero=True), "10s",
         help="How long tasks may take to exit after SIGTERM if the job is stopped or preempted. "
-        "Then distrun sends SIGKILL. After the job's success or a task's failure, they have 1s.")
+        "Then comes SIGKILL. After a failure: 1s. After a success: 1s, except for evaluators.")
     stall: float | None = key(Duration(off=True), "off", examples=("10m",),
         help="How long the tasks may report no new step or, if they report no steps, print "
         "nothing. Then they are restarted, as `restart` allows, or the job fails.")

@@ -124,7 +124,7 @@ _EXIT_CODES = {
     "a task's code": """the job failed: the exit code of the task that failed first, or 128 + the
         signal that killed it""",
     "2": "wrong usage",
-    "65": "the YAML file is invalid",
+    "65": "the YAML file is invalid, or the program certainly fails (`--force` starts it)",
     "69": """a host could not be reached or prepared, or a port there is taken; a command could not
         print its result; a job's record is damaged""",
     "70": "a defect in distrun, or its supervisor was killed or does not answer",
