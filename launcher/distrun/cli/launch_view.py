@@ -151,8 +151,10 @@ class LaunchView:
             host, causes = event.host, (event.cause,)
         reasons = (each for cause in causes for each in cause.chain() if host)
         for reason in ((host, f": {cause_text(each)}") for each in reasons):
-            text = text.replace(reason[1], "") if reason in self._reasons else text
-            self._reasons.add(reason)
+            if reason in self._reasons:
+                text = text.replace(reason[1], "")
+            elif reason[1] in text:
+                self._reasons.add(reason)
         return text
 
     def _show_finding(self, event: events.PreflightFound) -> None:

@@ -62,7 +62,8 @@ def failure_report(job: Job, *, shown: Container[str] = (), left_out: str = "") 
         return []
     advise_about(folder.job_id)
     verdict = outcome.verdict
-    said = "" if verdict is None else cause_text(verdict.cause)
+    has_own = verdict is not None and not verdict.repeats_outcome  # else only the headline has it
+    said = cause_text(verdict.cause) if verdict is not None and has_own else ""
     cause, *more = _without_said(_failure(outcome), said).split("\n")
     first = state.tasks.get((verdict.task if verdict is not None else outcome.task) or "")
     lines = ["", _headline(state, outcome, cause, first), *map(printable, more)]
