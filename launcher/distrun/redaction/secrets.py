@@ -92,10 +92,12 @@ def mask_secrets(env: Mapping[str, str]) -> dict[str, str]:
 
 def mask_arguments(words: Sequence[str]) -> list[str]:
     """A command for printing, with `***` in place of secrets, as in :func:`mask_secrets`."""
-    return [
-        "***" if name[:1] == "-" != word[:1] and is_secret_value(name, word) else _masked(word)
-        for name, word in zip(("", *words), words, strict=False)
-    ]
+    masked = []
+    for before, word in zip(("", *words), words, strict=False):
+        is_value = before.startswith("-") and not word.startswith("-")
+        is_hidden = is_value and is_secret_value(before, word)
+        masked.append("***" if is_hidden else _masked(word))
+    return masked
 
 
 def _masked(text: str) -> str:

@@ -259,7 +259,7 @@ class FailureAnalyzer:
         is_seen |= any(each.phase is TaskPhase.FAILED for each in state.tasks.values())
         if is_seen or may_be_behind(tasks) or without_contact(state) or [*not_finite(tasks)]:
             return True
-        if self._shell_texts() or any(True for _ in self._written_files()):
+        if self._shell_texts() or any(_SENDS.search(text) for _, text in self._scripts()):
             return True
         logs = _Logs(self._folder, state.tasks)
         texts = (logs.read(task.name).raw.lower() for task in tasks)

@@ -454,9 +454,12 @@ def _with_type_name(match: re.Match[str]) -> str:
     return f"{match[0]}{_if(name, f' ({name})')}"
 
 
+_FOR_LOGIN = "for its login (at the top of its ~/.bashrc, or in ~/.zshenv)"
+
+
 def _folder_variable(cause: Cause) -> str:
     if cause.name.startswith("XDG"):
-        return f"{cause.name} for its login (at the top of its ~/.bashrc, or in ~/.zshenv)"
+        return f"{cause.name} {_FOR_LOGIN}"
     return cause.name or "DISTRUN_HOME"
 
 
@@ -843,10 +846,10 @@ ADVICE: dict[Code, Words] = {
     Code.PORT_TAKEN: _advice_on_owner,
     Code.RESOURCE_LIMIT: lambda c: _resource_limit(c, 1),
     Code.FILE_NOT_WRITTEN: lambda c: (
-        "make room there, send less of it (program.sync), or set XDG_STATE_HOME for its login to "
+        f"make room there, send less of it (program.sync), or set XDG_STATE_HOME {_FOR_LOGIN} to "
         "another disk"
         if c.is_disk_full
-        else "rename it, leave it out with a .gitignore, or set XDG_STATE_HOME for its login to a "
+        else f"rename it, leave it out with a .gitignore, or set XDG_STATE_HOME {_FOR_LOGIN} to a "
         "folder that can have it"
     ),
     Code.CONNECTION_REFUSED: _OPEN_PORTS,
