@@ -145,8 +145,7 @@ def test_without_a_name_a_running_job_is_meant(distrun: Distrun, job: str, tmp_p
 
 WHILE_STARTING = """
 import os, sys, time
-from distrun.agent.linux import ENDING_SIGNALS
-from distrun.agent.linux.syscalls import blocked
+from distrun.agent.linux.syscalls import ENDING_SIGNALS, blocked
 from distrun.cli import output, signals
 
 signals.install()

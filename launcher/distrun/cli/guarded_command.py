@@ -15,9 +15,9 @@ import signal
 import tempfile
 from collections.abc import Callable
 
-from distrun.agent.linux import ENDING_SIGNALS, syscalls
+from distrun.agent.linux import syscalls
 from distrun.cli import console, signals
-from distrun.cli.signals import ENDED
+from distrun.cli.signals import ENDED, ENDING_SIGNALS
 from distrun.supervisor import guard
 
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 import signal
 from types import CodeType, FrameType
 
-from distrun.agent.linux import ENDING_SIGNALS
 from distrun.cli import streams
+
+ENDING_SIGNALS = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+    *(signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
+)
+"""As in syscalls, which no command imports before it needs that."""
 
 
 class TerminatedError(BaseException):

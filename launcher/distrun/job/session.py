@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from distrun import lifecycle
 from distrun.agent import protocol
-from distrun.agent.linux import ENDING_SIGNALS, job_processes, processes, syscalls
+from distrun.agent.linux import job_processes, processes, syscalls
 from distrun.agent.loop import Loop
 from distrun.agent.protocol.file_messages import TransferProgress
 from distrun.codec import to_json
@@ -60,7 +60,7 @@ class FollowedJob:
         """What each task reported last through DISTRUN_NOTIFY."""
         self._listener = listener
         self._loop = Loop()
-        handlers = [(number, signal.getsignal(number)) for number in ENDING_SIGNALS]
+        handlers = [(number, signal.getsignal(number)) for number in syscalls.ENDING_SIGNALS]
         # Under nohup, SIGHUP is ignored, and stays so.
         self._handlers = [each for each in handlers if each != (signal.SIGHUP, signal.SIG_IGN)]
         self._signals = syscalls.signal_pipe([number for number, _ in self._handlers])
@@ -80,7 +80,9 @@ class FollowedJob:
     def read_signals(self) -> bytes:
         """Return the numbers of the signals that have arrived, without waiting."""
         # The descriptor also receives signals that this process sends itself, such as SIGALRM.
-        return bytes(each for each in self._signals.read(64) or b"" if each in ENDING_SIGNALS)
+        return bytes(
+            each for each in self._signals.read(64) or b"" if each in syscalls.ENDING_SIGNALS
+        )
 
     def restore_signals(self) -> None:
         signal.set_wakeup_fd(-1)

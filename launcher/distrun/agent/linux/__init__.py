@@ -6,11 +6,3 @@ end of a socket; :mod:`.sock_diag`: who listens, and who has taken a socket's na
 :mod:`.private_dir`: folders that others cannot change; :mod:`.oom`: whether the kernel killed a
 process for lack of memory.
 """
-
-import signal
-
-ENDING_SIGNALS = (
-    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
-    *(signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
-)
-"""Those that end a command."""

@@ -13,8 +13,6 @@ import struct
 import time
 from typing import Iterable, Iterator, Optional, Set, Tuple
 
-from distrun.agent.linux import ENDING_SIGNALS
-
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _FALLOC_FL_KEEP_SIZE = 0x01
@@ -23,6 +21,12 @@ _FALLOC_FL_PUNCH_HOLE = 0x02
 _IN_MODIFY = 0x0002
 _IN_CREATE = 0x0100
 _IN_ONESHOT = 0x80000000
+
+ENDING_SIGNALS = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+    *(signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
+)
+"""Those that end a command."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
