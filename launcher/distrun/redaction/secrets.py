@@ -83,10 +83,7 @@ def is_secret(name: str) -> bool:
 
 
 def mask_secrets(env: Mapping[str, str]) -> dict[str, str]:
-    """Variables for printing: values whose names or forms are those of secrets become `***`.
-
-    Screens are shared and output is kept. The tasks get the real values.
-    """
+    """Variables for printing, with `***` in place of secrets; the tasks get the real values."""
     return {name: "***" if is_secret(name) else _masked(value) for name, value in env.items()}
 
 
@@ -94,8 +91,7 @@ def mask_arguments(words: Sequence[str]) -> list[str]:
     """A command for printing, with `***` in place of secrets, as in :func:`mask_secrets`."""
     masked = []
     for before, word in zip(("", *words), words, strict=False):
-        is_value = before.startswith("-") and not word.startswith("-")
-        is_hidden = is_value and is_secret_value(before, word)
+        is_hidden = before[:1] == "-" and word[:1] != "-" and is_secret_value(before, word)
         masked.append("***" if is_hidden else _masked(word))
     return masked
 
