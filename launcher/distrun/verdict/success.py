@@ -269,6 +269,8 @@ def _hidden_exceptions(
         ignored = after if after.endswith("(ignored)") else ""  # make's words
         code, path = Code.EXCEPTION_HIDDEN, ""
         is_aside = raised.is_uncaught_aside or _is_of_another_script(log, scripts, read_program)
+        if raised.aside.startswith("Exception in thread") and log.frame is None:
+            continue  # a library's own thread, such as TensorFlow's when its peers have left first
         if is_aside and log.frame is not None and not _printed(rest):
             code = Code.EXCEPTION_ASIDE
         elif log.ends_with_exception or (
