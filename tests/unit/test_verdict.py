@@ -13,7 +13,8 @@ from distrun.job.stacks import Place
 from distrun.lifecycle import STALL
 from distrun.verdict.log_analysis import LogTail
 from distrun.verdict.model import Kind, Verdict
-from distrun.verdict.success import success_verdict, without_contact
+from distrun.verdict.success import success_verdict
+from distrun.verdict.trainers import without_contact
 from distrun.words.causes import cause_advice, cause_text
 from distrun.words.verdicts import evidence_text
 from harness.histories import MWM, running

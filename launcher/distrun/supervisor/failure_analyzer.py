@@ -252,7 +252,8 @@ class FailureAnalyzer:
 
     def _is_suspect(self, state: JobState) -> bool:
         """Whether a success may need a warning: few jobs need the time of an analysis."""
-        from distrun.verdict.success import may_be_behind, not_finite, without_contact
+        from distrun.verdict.success import not_finite
+        from distrun.verdict.trainers import may_be_behind, without_contact
 
         tasks = [task for task in state.tasks.values() if task.code == 0]
         is_seen = any(each.end.left or each.exit.child or each.attempt for each in tasks)
@@ -345,7 +346,7 @@ class FailureAnalyzer:
 
         An inner one comes after the one that calls it, and counts only if it runs Python.
         """
-        from distrun.verdict.success import called_scripts, runs_python
+        from distrun.verdict.shell_scripts import called_scripts, runs_python
 
         program = self._spec.program
         words = (*program.argv, *program.args)
@@ -407,7 +408,7 @@ class FailureAnalyzer:
     def _with_set_up(self, verdict: Verdict, logs: _Logs) -> Verdict:
         """Return a verdict; if a shell could not set up what it ran, with that as evidence."""
         from distrun.verdict.log_analysis import LogAnalysis
-        from distrun.verdict.success import not_set_up
+        from distrun.verdict.shell_scripts import not_set_up
 
         log = LogAnalysis(logs.read(verdict.task), 1, verdict.task) if verdict.task else None
         told = [] if log is None else [*not_set_up(log, self._shell_texts())]

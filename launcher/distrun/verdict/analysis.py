@@ -16,7 +16,6 @@ from distrun.strategies import Role
 from distrun.verdict.failures import Failure, is_by_slurm
 from distrun.verdict.log_analysis import SERVING, LogAnalysis, LogTail
 from distrun.verdict.model import Evidence, Kind, Source, Verdict
-from distrun.verdict.success import place_reached
 from distrun.verdict.task_failures import (
     CRASH_SIGNALS,
     SIGTERM_CAUGHT,
@@ -31,6 +30,7 @@ from distrun.verdict.task_failures import (
     with_limit,
 )
 from distrun.verdict.tracebacks import LOGGED
+from distrun.verdict.trainers import place_reached
 
 _EARLIER = 1.0
 """Seconds by which an exception must precede the loss of a host to be the first cause."""

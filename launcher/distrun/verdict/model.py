@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import TypeAlias
 
 # At run time too: distrun.codec reads the hints.
 from distrun.agent.protocol.causes import Cause
@@ -94,6 +95,10 @@ class Evidence(Frozen, kw_only=True):
     line: int | None = None
     text: str = ""
     cause: Cause | None = None
+
+
+Found: TypeAlias = tuple[Cause, tuple[Evidence, ...]]
+"""A cause, and what shows it."""
 
 
 class Replacement(Frozen, kw_only=True):

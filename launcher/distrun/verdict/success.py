@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import ast
 import functools
-import itertools
 import re
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.lifecycle import TaskPhase
-from distrun.strategies import Role, Scope
-from distrun.verdict.log_analysis import ERROR, RESTORED, STEPS, LogAnalysis, LogTail
-from distrun.verdict.model import Evidence, Kind, Verdict
+from distrun.verdict import shell_scripts, trainers
+from distrun.verdict.log_analysis import ERROR, STEPS, LogAnalysis, LogTail
+from distrun.verdict.model import Kind, Verdict
 from distrun.verdict.task_failures import (
     CRASH_SIGNALS,
     OF_SIGNAL,
@@ -23,24 +22,13 @@ from distrun.verdict.task_failures import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from distrun.lifecycle import JobState, TaskState
+    from distrun.verdict.model import Found
 
-    Found = tuple[Cause, tuple[Evidence, ...]]
-
-_TRAINS = (Role.CHIEF, Role.WORKER)
 _MOST_SHOWN = 4
-_FAR_BEHIND = 0.1
-"""The part of a peer's steps, and of its time, by which a task is far behind."""
-_FEWEST_STEPS, _FEWEST_SECONDS = 5, 1.0
-_COUNT = re.compile(
-    r"(?i)[^a-z]{0,40}(?:[a-z]{1,12}[ _])?(?P<name>epoch|step|iter(?:ation)?|batch)"
-    r"[\s:=#\[(]{1,4}(?P<count>\d{1,9})\b(?!\.\d{1,9}e)"
-)
 _TOTALS = {"STEPS", "EPOCHS"}
-_FEWEST = 2
-_REPORT_SECONDS = 1.0
 _OF_EXCEPTIONS = (Code.EXCEPTION_HIDDEN, Code.EXCEPTION_ASIDE)
 _EXITS = ("SystemExit", "KeyboardInterrupt")
 _RAN_OUT = re.compile(r"\bran out of data\b")
@@ -94,48 +82,12 @@ _FIELD = re.compile(r"\{[^}]*\}")
 _LEAST_SAID = 8
 _PROGRAM = re.compile(r"[\w./-]+\.py\b")
 _EXIT_SAYS = re.compile(r"\b(?:exit|SystemExit)\(f?([\"'])(.{8,300}?)\1\)")
-_RUNS_PYTHON = re.compile(
-    r"(?im)^(?!\s*(?:#|(?:export )?\w+=\S*$|(?:echo|module|conda|source|pyenv) ))"
-    r".*(?:python|\.py\b).*$"
-)
-_CALLED = re.compile(r"""(?m)^(?!\s*#)(?:.*[\s;&|("'])?([^\s;&|("']+\.sh)(?=[\s;&|)"']|$)""")
-"""A path that ends in .sh, in a line that is no comment."""
 _KILLS = re.compile(r"\b(?:p?kill|SIGKILL|terminate|timeout)\b")
 _AGAIN = re.compile(r"(?i)\bre-?(?:start|spawn|launch|try|tri|plac|queu|submit)")
 LOOKS = re.compile(r"\b(?:returncode|exitcode|CalledProcessError)\b|(?:if|=) os\.system\(")
 """A program looks at how what it has started ended."""
-_ECHO = re.compile(
-    r"\b(?:echo|printf) (?:-\w+ )?((?:\"[^\"\n]{0,200}\"|'[^'\n]{0,200}'|[^;&|)\n\"']){1,200})"
-)
-_QUOTES = str.maketrans("", "", "\"'")
-_EXPANDED = re.compile(r"\$\([^)]*\)|\$\{[^}]*\}|\$[\w?#$!*@]+|`[^`]*`|%\w|\\n")
-_IGNORES = re.compile(r"\|\||^(?:if|while|until|!)\s")
-_TRAP = re.compile(r"trap\b.*\bexit\b.*\b(?:EXIT|ERR)\b|wait$")
-"""Commands after which the code of another one is lost; `wait` alone exits 0."""
 _WARNED = re.compile(r"\bWARN(?:ING)?\b|W\d{4} [\d:. ]+\S+\.py:\d+\]")
-_HIDES = re.compile(rf"(?<!>)\||{_IGNORES.pattern}")
-_SETS_UP = re.compile(
-    r"(?:cd|pushd|source|\.|module|ml|conda|mamba|micromamba|spack|pyenv|workon)\s[^;&|]*"
-)
-"""Commands of a shell that change the folder or the environment of those after them."""
-_SHELL_SAID = re.compile(r"(?:\S*/)?([^\s/:]+): (?:\w{1,9} )?(\d{1,6}): ([^\s:]+): ")
-_TOOL_SAID = re.compile(
-    r".*(?:module\(s\) are unknown: |locate a modulefile for |find conda environment: )"
-    r"[\"']?([^\s\"']+)"
-)
-"""What Lmod, Environment Modules and conda print of a name that they do not find."""
-_CHAIN = re.compile(r"\|\||&&")
-_TIMEOUT = re.compile(
-    r"(?m)^[^#\n]*\btimeout (?:-[ks] ?\S+ |-\S+ ){0,4}(\d{1,9}(?:\.\d{1,9})?)([smhd]?) [^;&|\n]*py"
-)
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_STOPS_AT_ERROR = re.compile(r"\bset -\w*e|^#!.* -\w*e")
-_SEVERAL = re.compile(r";|&(?!>|\d)")
 _MODULE = re.compile(r'\s+File "((?:[^"]*/)?([^"/]+))", line (\d{1,9}), in <module>$')
-_TRIES_AGAIN = re.compile(r"(?m)^\s*(?:if|elif|until|while)\b.*py|\bbreak\b|\|\|(?!\n).*\bpy")
-"""A shell script that does something else, or the same again, where a program has failed."""
-_INNER = re.compile(r"\$\([^)]*\)|`[^`]*`|'[^']*'|\"[^\"]*\"")
-"""The parts of a line whose exit code is another's: of substitutions and quoted texts."""
 
 
 def success_verdict(
@@ -162,7 +114,7 @@ def success_verdict(
     done = [task for task in state.tasks.values() if task.code == 0 and not task.stopped_by_us]
     logs: dict[str, LogAnalysis] = {}
     shell = "\n".join(shell_texts.values())
-    hider = functools.partial(_hider, [*shell_texts.items()])
+    hider = functools.partial(shell_scripts.hiding_line, [*shell_texts.items()])
 
     def log_of(task: TaskState) -> LogAnalysis:
         if task.name not in logs:
@@ -174,9 +126,9 @@ def success_verdict(
         *_crashed_children(done, log_of, shell, shell + text),
         *_hidden_exceptions(done, log_of, shell, hider, scripts, read_program),
         *_timed_out(done, shell, hider("timeout")),
-        *_left_behind(state, done, log_of),
-        *_without_contact(state),
-        *_uneven_starts(state, log_of),
+        *trainers.left_behind(state, done, log_of),
+        *trainers.find_without_contact(state),
+        *trainers.uneven_starts(state, log_of),
     ]
     hidden = {each.task for each, _ in found if each.code in _OF_EXCEPTIONS}
     logged = [(task, LogAnalysis(read_begin(task.name), 1, task.name)) for task in done]
@@ -231,13 +183,13 @@ def _crashed_children(
         ):
             printed = None  # a word alone may be of a game
         cause = Cause(Code.CHILD_CRASHED, task=task.name)
-        is_done = _TOTALS & task.reported.keys() and not _reached_of_total(task.reported)
+        is_done = _TOTALS & task.reported.keys() and not trainers.reached_of_total(task.reported)
         is_seen = is_done and LOOKS.search(text)  # by the program, which came to its end
         if child is not None and (child.within or (child.signal in CRASH_SIGNALS and not is_seen)):
             yield cause._replace(signal=child.signal), ()
         elif printed is not None and (
             log.takes_no_step_after(printed[0])
-            or (_OF_SHELL.match(printed[1][0]) and not _TRIES_AGAIN.search(text))
+            or (_OF_SHELL.match(printed[1][0]) and not shell_scripts.TRIES_AGAIN.search(text))
         ):
             found, line = child_in(printed[1][0]), printed[1].string
             # A program may end its own processes, or start others in their place; a bare exit code
@@ -271,10 +223,10 @@ def _hidden_exceptions(
         is_aside = raised.is_uncaught_aside or _is_of_another_script(log, scripts, read_program)
         if raised.aside.startswith("Exception in thread") and log.frame is None:
             continue  # a library's own thread, such as TensorFlow's when its peers have left first
-        if is_aside and log.frame is not None and not _printed(rest):
+        if is_aside and log.frame is not None and not trainers.printed_place(rest):
             code = Code.EXCEPTION_ASIDE
         elif log.ends_with_exception or (
-            not raised.is_ignored and (ignored or _only_echoes(rest, shell))
+            not raised.is_ignored and (ignored or shell_scripts.only_echoes(rest, shell))
         ):
             program = _MODULE.match(log.lines[raised.first + 1])
             path = ignored or hider(program[2] if program else "")
@@ -294,13 +246,13 @@ def _went_on(
 ) -> Iterator[Found]:
     """Find commands of a shell script, and child processes, that failed while others went on."""
     shell = "\n".join(shell_texts.values())
-    is_handled = _TRIES_AGAIN.search(shell) or (not shell and LOOKS.search(text))
+    is_handled = shell_scripts.TRIES_AGAIN.search(shell) or (not shell and LOOKS.search(text))
     for task, log in logged:
-        failed = [*not_set_up(log, shell_texts)]
+        failed = [*shell_scripts.not_set_up(log, shell_texts)]
         if task.name not in hidden and not is_handled:
             ended = _ended(log, shell, scripts, read_program)
             for at, name in (*ended, *_refused(log, shell, read_program)):
-                path = name and _hider([*shell_texts.items()], name)
+                path = name and shell_scripts.hiding_line([*shell_texts.items()], name)
                 failed += [(at, path)] if path or not name else []
         for at, path in failed:
             cause = Cause(Code.EXCEPTION_ASIDE, task=task.name, text=log.quote(at))
@@ -349,7 +301,7 @@ def _refused(
         above = log.lines[max(0, at - _MOST_USAGE) : at]
         if found and (not found[1] or any(f"usage: {found[1]}" in each for each in above)):
             yield at, found[1] or "py"
-        yield from ((at, name) for parts, name in says if _has_parts(line, parts))
+        yield from ((at, name) for parts, name in says if shell_scripts.has_parts(line, parts))
 
 
 def _is_caught(text: str, line: int) -> bool:
@@ -373,39 +325,10 @@ def _ends_here(handler: ast.ExceptHandler) -> bool:
 
 def _timed_out(done: list[TaskState], text: str, path: str) -> Iterator[Found]:
     """Find tasks that lived until `timeout` ends their program, and as long as it takes to exit."""
-    limit = _TIMEOUT.search(text)
-    seconds = float(limit[1]) * _UNITS[limit[2]] if limit and path else float("inf")
+    seconds = shell_scripts.time_limit(text) if path else float("inf")
     for task in done:
         if seconds <= (task.exit.lived or 0.0) <= 1.05 * seconds + 2:
             yield Cause(Code.TIMEOUT_HIDDEN, task=task.name, seconds=seconds, path=path), ()
-
-
-def not_set_up(log: LogAnalysis, scripts: Mapping[str, str]) -> Iterator[tuple[int, str]]:
-    """Yield where a shell says that its `cd` or the like, or Python, has failed, and its line."""
-    texts = {name.partition(" ")[0]: text.splitlines() for name, text in scripts.items()}
-    for at, said in enumerate(log.lines if texts else ()):
-        name, number, what = _failed_at(said, texts)
-        line, *later = [each.strip() for each in [*texts.get(name, [])[number - 1 :], ""]]
-        command = _SETS_UP.match(line)
-        rest = "\n".join([line[command.end() :], *later]) if command else line
-        is_needed = _RUNS_PYTHON.search(rest) and (
-            command or what in line.split() or line[:1] == "$"
-        )
-        is_checked = _CHAIN.search(line) or any(map(_STOPS_AT_ERROR.search, texts.get(name, ())))
-        if is_needed and not is_checked:
-            yield at, f"{name}:{number}: {line}"
-
-
-def _failed_at(said: str, texts: Mapping[str, list[str]]) -> tuple[str, int, str]:
-    """Return the script, the line or 0, and the name of what has failed by this line of a log."""
-    if (by_shell := _SHELL_SAID.match(said)) is not None:
-        return by_shell[1], int(by_shell[2]), by_shell[3]
-    if (by_tool := _TOOL_SAID.match(said)) is not None:
-        for name, lines in texts.items():
-            for at, line in enumerate(lines, 1):
-                if by_tool[1] in line.split():
-                    return name, at, by_tool[1]
-    return "", 0, ""
 
 
 def _stopped_short(
@@ -413,7 +336,7 @@ def _stopped_short(
 ) -> Iterator[Found]:
     """Find tasks that took no step after an error, or for want of data, although some were left."""
     for task in done:
-        own, reached = task.reported, _reached_of_total(task.reported)
+        own, reached = task.reported, trainers.reached_of_total(task.reported)
         is_bare = not own.keys() - {"EPOCH", "EPOCHS"}
         if task.name in named or not (reached or is_bare):
             continue
@@ -450,7 +373,8 @@ def _last_words(log: LogAnalysis) -> int | None:
 def _want_of_data(log: LogAnalysis, own: Mapping[str, str]) -> int | None:
     """Return the line that says that a task lacked data; what it reported may show the contrary."""
     lines = log.lines
-    if _reached_of_total(own):  # training that went on after the first time did not end by it
+    if trainers.reached_of_total(own):
+        # Training that went on after the first time did not end by it.
         return next((at for at, line in enumerate(lines) if _RAN_OUT.search(line)), None)
     if "EPOCHS" in own:
         found = log.find_last(_RAN_OUT)
@@ -495,16 +419,6 @@ def _ends_at(lines: list[str], at: int) -> bool:
     return not any(map(_STOPPED_EARLY.search, lines[max(0, last - _LINES_OF_STOP) :]))
 
 
-def _reached_of_total(own: Mapping[str, str]) -> str:
-    """Return `epoch 3 of 10` if epochs, or without them steps, were left to do, else ''."""
-    key = "EPOCH" if "EPOCH" in own else "STEP"
-    reached, total = (_place_of({"STEP": own.get(each, "0")})[1] for each in (key, f"{key}S"))
-    least = 1 if key == "EPOCH" else _FEWEST_STEPS
-    left = total - reached - (key == "EPOCH")  # they may count from 0
-    is_short = left >= max(least, total * _FAR_BEHIND)
-    return f"{key.lower()} {own.get(key, '0')} of {own[f'{key}S']}" if is_short else ""
-
-
 def _is_of_another_script(
     log: LogAnalysis, scripts: Collection[str], read_program: Callable[[str], str]
 ) -> bool:
@@ -520,230 +434,3 @@ def _is_of_another_script(
         return False
     text = read_program(begins[1])
     return not (text and _is_caught(text, int(begins[3])))
-
-
-def _only_echoes(rest: list[str], text: str) -> bool:
-    """Whether only what the shell script itself prints follows the exception."""
-    # What is expanded may be anything: a line of which nothing else is known counts once.
-    printed = [_EXPANDED.split(line.translate(_QUOTES).strip()) for line in _ECHO.findall(text)]
-    texts = [parts for parts in printed if any(map(str.strip, parts))]
-    others = [
-        line for line in rest
-        if not (line[:1].isspace() or line in text
-                or any(_has_parts(line.translate(_QUOTES), each) for each in texts))
-    ]  # fmt: skip
-    return len(others) <= len(printed) - len(texts)
-
-
-def _has_parts(line: str, parts: list[str]) -> bool:
-    """Whether a line begins and ends with the first and last of these, the others between them."""
-    at = 0
-    for part in parts:
-        at = line.find(part, at) + len(part)
-        if at < len(part):
-            return False
-    is_whole = len(parts) > 1 or line == parts[0]
-    return is_whole and line.startswith(parts[0]) and line.endswith(parts[-1])
-
-
-def called_scripts(text: str) -> list[str]:
-    """Return the paths of the shell scripts that one calls, as it writes them."""
-    return _CALLED.findall(text)
-
-
-def runs_python(text: str) -> bool:
-    """Whether a shell script runs Python, or calls a script that may."""
-    return bool(_RUNS_PYTHON.search(text) or _CALLED.search(text))
-
-
-def _hider(scripts: list[tuple[str, str]], what: str) -> str:
-    """Return the line of shell scripts that hides an exit code, as `train.sh:2: ...`, or ''.
-
-    What exits is in the innermost script that has the word `what`, if one has.
-    """
-    last = max((i for i, (_, text) in enumerate(scripts) if what in text), default=len(scripts))
-    return next(filter(None, itertools.starmap(_hiding_line, scripts[last::-1])), "")
-
-
-def _hiding_line(name: str, text: str) -> str:
-    lines = [
-        (number, line.strip())
-        for number, line in enumerate(text.splitlines(), 1)
-        if line.strip() and not line.lstrip().startswith("#")
-    ]
-    hides = _IGNORES if "pipefail" in text else _HIDES
-    found = [
-        each for each in lines
-        if hides.search(_INNER.sub("", each[1])) or _TRAP.match(each[1])
-    ]  # fmt: skip
-    own = [each for each in found if re.search(r"py|^trap|\$@", each[1])]
-    found = own or [each for each in found if "py" not in text or _TRAP.match(each[1])]
-    if not found and not _STOPS_AT_ERROR.search(text):  # the last command's code counts
-        is_one = sum("py" in line for _, line in lines) == 1
-        found = [each for each in lines[-1:]
-                 if _SEVERAL.search(each[1]) or "py" not in each[1] or not is_one]  # fmt: skip
-    return "{}:{}: {}".format(name, *found[-1]) if found else ""
-
-
-def _left_behind(
-    state: JobState, done: list[TaskState], log_of: Callable[[TaskState], LogAnalysis]
-) -> Iterator[Found]:
-    """Find tasks that exited 0 long before the others, at an earlier step: preemptions, mostly."""
-    training = [task for task in done if task.role in _TRAINS]
-    reached = {
-        task.name: task.reported or _printed(reversed(log_of(task).lines)) for task in training
-    }
-    training = [task for task in training if _position(reached[task.name])]
-    if not training:
-        return
-    first = max(training, key=lambda task: _place_of(reached[task.name]))
-    for task in training:
-        own, log = reached[task.name], log_of(task)
-        at = None if _is_of_children(log) else log.sigterm
-        if not _is_far_behind(own, reached[first.name]):
-            goal = {key: own[f"{key}S"] for key in ("EPOCH", "STEP") if f"{key}S" in own}
-            printed = "" if at is None else log.lines[at].lower()
-            is_near = not _is_far_behind({key: own.get(key, "0") for key in goal}, goal)
-            if is_near or not ("sigterm" in printed or "signal 15" in printed):
-                continue
-            cause = Cause(Code.PREEMPTED_SILENTLY, task=task.name, text=_place(own))
-            total = _place(goal) if len(goal) > 1 else "".join(goal.values())
-            yield cause._replace(expected=total), (log.evidence(at or 0),)
-            continue
-        # Workers that are independent do different parts.
-        is_early = state.rule(task).restarts is Scope.GROUP and _left_early(task, first)
-        if at is None and not is_early:
-            continue
-        cause = Cause(Code.LEFT_BEHIND if at is None else Code.PREEMPTED_SILENTLY, task=task.name)
-        cause = cause._replace(
-            text=_place(reached[task.name]), name=first.name, expected=_place(reached[first.name])
-        )
-        yield cause, (() if at is None else (log.evidence(at),))
-
-
-def _is_of_children(log: LogAnalysis) -> bool:
-    """Whether the program trained on after it had printed the line on a signal before."""
-    at = log.sigterm
-    first = None if at is None else log.lines.index(log.lines[at])
-    return first != at and any(map(_COUNT.match, log.lines[first:at]))
-
-
-def without_contact(state: JobState) -> str:
-    """Return `silent` if no task of a cluster ever listened, `alone` if none reached another."""
-    training = [task for task in state.tasks.values() if task.role in _TRAINS]
-    contacts = {task.exit.contact for task in training if not task.owns_tf_config}
-    if len(training) < _FEWEST or not state.row.tf_config or len(contacts) != 1:
-        return ""
-    # Who trains with parameter servers may connect to those alone.
-    has_servers = any(task.role is Role.PS for task in state.tasks.values())
-    known = ("silent",) if has_servers else ("silent", "alone")
-    return next((each for each in contacts if each in known), "")
-
-
-def _without_contact(state: JobState) -> Iterator[Found]:
-    strategy = state.row.classes[0] if state.row.classes else ""
-    silent, alone = Cause(Code.NEVER_LISTENED, name=strategy), Cause(Code.TRAINED_ALONE)
-    if contact := without_contact(state):
-        cause = silent if contact == "silent" else alone
-        names = (task.name for task in state.tasks.values() if task.role in _TRAINS)
-        yield from ((cause._replace(task=name), ()) for name in names)
-
-
-def _steps_unseen(task: TaskState) -> float:
-    """Return how many steps a task may take before its first report is read."""
-    seconds = (task.exited_at or 0.0) - (task.first_step_at or 0.0)
-    steps = _place_of(task.reported)[1] - _place_of(task.first_step)[1]
-    return steps / seconds * _REPORT_SECONDS if seconds > 0 else 0.0
-
-
-def _first_steps(log: LogAnalysis) -> tuple[str, int, int] | None:
-    """Return what a log calls a step, the first one, and how far from it the next one is."""
-    found = filter(None, map(_COUNT.match, log.lines if log.has_beginning else ()))
-    steps = [(e["name"].lower(), int(e["count"])) for e in found if e["name"].lower() != "epoch"]
-    is_known = len(steps) > 1 and steps[0] < steps[1]
-    return (*steps[0], steps[1][1] - steps[0][1]) if is_known else None
-
-
-def _uneven_starts(state: JobState, log_of: Callable[[TaskState], LogAnalysis]) -> Iterator[Found]:
-    """Find whether tasks that train together began at different steps, after a restart."""
-    again = [
-        task
-        for task in state.tasks.values()
-        if task.role in _TRAINS and task.attempt and state.rule(task).restarts is Scope.GROUP
-    ]
-    began = {task.name: task.first_step or _printed(log_of(task).lines) for task in again}
-    again = [task for task in again if _position(began[task.name])]
-    if len({tuple(sorted(began[task.name])) for task in again}) != 1 or len(again) < _FEWEST:
-        return  # not known, or lines of two forms
-    shown = [each for each in (_first_steps(log_of(task)) for task in again) if each is not None]
-    may_differ = max(_FEWEST_STEPS, *map(_steps_unseen, again))
-    if len(shown) == len(again) and len({name for name, *_ in shown}) == 1:
-        for task, (_, step, _) in zip(again, shown, strict=True):
-            began[task.name] = {**began[task.name], "STEP": str(step)}
-        may_differ = max(distance for *_, distance in shown)
-    places = {_place_of(began[task.name]) for task in again}
-    (first, one), (last, other) = min(places), max(places)
-    if first == last and other - one <= may_differ:
-        return
-    starts, quoted = [], []
-    for task in again[:_MOST_SHOWN]:
-        log = log_of(task)
-        found = next(filter(None, map(RESTORED.search, log.lines)), None)
-        path = "" if found is None else found["path"].rstrip(".,;:'\")")
-        place = _place(began[task.name])
-        starts.append(Cause(Code.WAS_AT, task=task.name, text=place, path=path))
-        if found is not None:
-            quoted.append(log.evidence(log.lines.index(found.string)))
-    yield Cause(Code.STARTS_UNEVEN, within=(*starts, *state.unshared)), tuple(quoted)
-
-
-def place_reached(task: TaskState, log: LogAnalysis) -> str:
-    """Return the last epoch and step that a task reported or printed, in words, or ''."""
-    return _place(task.reported or _printed(reversed(log.lines)))
-
-
-def may_be_behind(done: list[TaskState]) -> bool:
-    """Whether the first of these tasks exited long before the last."""
-    training = [task for task in done if task.role in _TRAINS]
-    training.sort(key=lambda task: task.exited_at or 0.0)
-    return bool(training) and _left_early(training[0], training[-1])
-
-
-def _printed(lines: Iterable[str]) -> dict[str, str]:
-    """Return the first epoch or step in lines, of those that progress is not read from, too."""
-    for line in lines:
-        found = _COUNT.match(line)
-        if found is not None:
-            return {"EPOCH" if found["name"].lower() == "epoch" else "STEP": found["count"]}
-    return {}
-
-
-def _place_of(values: Mapping[str, str]) -> tuple[float, float]:
-    return _position(values) or (0.0, 0.0)
-
-
-def _position(values: Mapping[str, str]) -> tuple[float, float] | None:
-    try:
-        numbers = (float(values.get("EPOCH", 0)), float(values.get("STEP", 0)))
-    except ValueError:
-        return None
-    return numbers if any(key in values for key in ("EPOCH", "STEP")) else None
-
-
-def _place(values: Mapping[str, str]) -> str:
-    names = (("epoch", "EPOCH"), ("step", "STEP"))
-    return ", ".join(f"{name} {values[key]}" for name, key in names if key in values)
-
-
-def _is_far_behind(own: Mapping[str, str], peer: Mapping[str, str]) -> bool:
-    (epoch, step), (last_epoch, last_step) = _place_of(own), _place_of(peer)
-    if any((key in own) != (key in peer) for key in ("EPOCH", "STEP")):
-        return False  # lines of two forms
-    if epoch != last_epoch:
-        return last_epoch - epoch >= max(1.0, last_epoch * _FAR_BEHIND)
-    return last_step - step >= max(_FEWEST_STEPS, last_step * _FAR_BEHIND)
-
-
-def _left_early(task: TaskState, peer: TaskState) -> bool:
-    before = (peer.exited_at or 0.0) - (task.exited_at or 0.0)
-    return before >= max(_FEWEST_SECONDS, (peer.exit.lived or 0.0) * _FAR_BEHIND)
