@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import re
 import sys
 import time
 import traceback
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,12 +20,13 @@ from distrun.job.events import Event, Outcome, Result, TimedOut, TimerKind, Verd
 from distrun.job.folder import JobFolder
 from distrun.lifecycle import JobState, TaskPhase, TaskState
 from distrun.spec.model import BY_RUN, ProgramKind
-from distrun.spec.regular_file import beginning, data_start, open_regular_file
+from distrun.spec.regular_file import data_start, open_regular_file
 from distrun.supervisor.hosts.background_calls import Question
 from distrun.supervisor.hosts.host import LogEnd
 from distrun.supervisor.hosts.pool import HostPool
+from distrun.supervisor.program_files import ProgramFiles
 from distrun.supervisor.running_job import RunningJob
-from distrun.verdict.model import Evidence, Kind, Replacement, Source, Verdict
+from distrun.verdict.model import Kind, Replacement, Source, Verdict
 
 if TYPE_CHECKING:
     from distrun.verdict.failures import Failure
@@ -45,25 +45,9 @@ _SUSPECT = (
 )
 """What the log of a task that has failed may have, in lower case: a traceback in any form, or a
 signal. To find words takes a tenth of the time of one regular expression."""
-_MOST_CALLS = 3
 _NO_DATA = re.compile(
     rb"\b(?:0|no) (?:\w+ )?(?:batch|data|file|image|sample|example|record|shard)|\bempty\b"
 )
-_PATH = r"\"?((?:\$\([^)]*\)|[\w./${}%:@+-])+)"
-_SENT_TO = re.compile(rf"(?m)^(?!\s*#).*(?:py|exec\b).*?(?:>|\btee\s(?:-a\s)?)\s*{_PATH}")
-_OPENED = re.compile(
-    r"""(?m)^(?!\s*#)(?=.*(?:(?:, ?|\.open\()(?:mode=)?["'][wax]|FileHandler|filename=|\.add\())"""
-    r""".*?["']([^"'\s]*(?:err|log|out|txt))["']"""
-)
-_SENDS = re.compile(r"\bstdout=|\bos\.system\(|\bshell=True")
-_SENDS_OWN = re.compile(r"\bstd(?:out|err) =|\blog(?:ging|uru)\b")
-"""How a program in Python opens a file to write, and sends output of others or its own there."""
-_MOST_CLOSING = 5.0
-"""Seconds from what a program writes into its own log to its exit, if that was why."""
-_ASSIGNED = re.compile(rf"(?m)^\s*(?:export )?(\w+)={_PATH}")
-_VARIABLE = re.compile(r"\$\([^)]*\)|\$\{?(\w+)[^}/.]*\}?")
-"""In a path of a shell script: a variable, or what a command prints."""
-_COLLECTIVE_LIMIT = re.compile(r"\btimeout_seconds\s*=\s*(\d{1,9}(?:\.\d{1,9})?)\b")
 _OF_KERAS = re.compile(r"\b(?:tf_)?keras\b|\btensorflow\b")
 _KERAS_CODES = (Code.KERAS_2_CODE, Code.KERAS_3_USED)
 _WITH_TRACEBACK = (Code.EXCEPTION_RAISED, Code.EXITED_AFTER_EXCEPTION)
@@ -75,8 +59,6 @@ _SENDS_SIGNAL = re.compile(
     r"(?!\s*#).*\bkill (?:-\w+ )?(?:0\b|(?:-- )?-\$)|(?!\s*(?:#|trap)).*\bkill "
 )
 """A line of a shell script that signals its own group of processes, also in a trap, or another."""
-_MOST_SCRIPT_BYTES = 64 * 1024
-_MOST_DEPTH = 3
 _MOST_SECONDS = 5.0
 """No further log is read after this time: an analysis must not delay a job's end. It takes some
 milliseconds, but a busy machine may delay it by seconds."""
@@ -164,6 +146,7 @@ class FailureAnalyzer:
         from distrun.verdict.failures import FailureTracker
 
         self._job, self._folder, self._spec = job, job.folder, job.spec
+        self._files = ProgramFiles(job.spec)
         self._tracker = FailureTracker()
         self._asked: Outcome | None = None
         self._limits: dict[str, int] = {}
@@ -260,7 +243,7 @@ class FailureAnalyzer:
         is_seen |= any(each.phase is TaskPhase.FAILED for each in state.tasks.values())
         if is_seen or may_be_behind(tasks) or without_contact(state) or [*not_finite(tasks)]:
             return True
-        if self._shell_texts() or any(_SENDS.search(text) for _, text in self._scripts()):
+        if self._files.may_have_output:
             return True
         logs = _Logs(self._folder, state.tasks)
         texts = (logs.read(task.name).raw.lower() for task in tasks)
@@ -273,10 +256,10 @@ class FailureAnalyzer:
         are_scripts = all(each.kind is ProgramKind.SCRIPT for each in programs)
         scripts = [os.path.basename(each) for each in self._spec.scripts if are_scripts]
         are_python = all(each.endswith(".py") for each in scripts)
-        text = "\n".join(text for _, text in self._scripts())
+        text = "\n".join(text for _, text in self._files.scripts())
         names = scripts if are_python else ()
-        shell = self._shell_texts()
-        rest = (shell, names, text, self._text_of)
+        shell = self._files.shell_texts()
+        rest = (shell, names, text, self._files.text_of)
         by_log = success_verdict(state, logs.read, *rest, logs.begin)
         return self._with_files(by_log, lambda read: success_verdict(state, read, *rest))
 
@@ -290,8 +273,9 @@ class FailureAnalyzer:
         known = said and not (
             said.code is Code.EXITED_BY_ITSELF or said.text.startswith("CalledProcessError:")
         )
-        for name, tail in () if known else self._written_files(has_failed=bool(said)):
-            numbers, tasks = re.findall(r"\d+", name), self._job.state.tasks.values()
+        state = self._job.state
+        for name, tail in () if known else self._files.written(state, has_failed=bool(said)):
+            numbers, tasks = re.findall(r"\d+", name), state.tasks.values()
             own = [each for each in tasks if each.name in name or str(each.index) in numbers]
             tails = {each.name: tail for each in own or tasks}
             found = judge(defaultdict(partial(LogTail, b""), tails).__getitem__)
@@ -309,71 +293,6 @@ class FailureAnalyzer:
                     cause = cause._replace(expected=os.path.join(self._spec.program.workdir, name))
                 return replace(found, cause=cause, evidence=tuple(lines))
         return by_log
-
-    def _written_files(self, *, has_failed: bool = False) -> Iterator[tuple[str, LogTail]]:
-        """Yield the files to which a script has sent output since the job began."""
-        from distrun.verdict.log_analysis import LogTail
-        from distrun.verdict.success import LOOKS
-
-        state, folder = self._job.state, self._spec.program.workdir
-        if not has_failed and any(task.attempt for task in state.tasks.values()):
-            return  # former attempts may have written into them
-        text = "\n".join(self._shell_texts().values())
-        values = dict(_ASSIGNED.findall(text))
-        fill = partial(_VARIABLE.sub, lambda found: values.get(found[1] or "", "*"))
-        # A value may have variables, too.
-        since = {fill(fill(path)): state.created_at for path in _SENT_TO.findall(text)}
-        end = max((task.exited_at or 0.0 for task in state.tasks.values()), default=0.0)
-        for _, program in self._scripts():
-            sends = _SENDS.search(program) and (has_failed or not LOOKS.search(program))
-            is_known = sends or (has_failed and _SENDS_OWN.search(program))
-            text = re.sub(r"\{[^{}\n]*\}", "*", program) if is_known else ""
-            for path in (*_OPENED.findall(text), *_SENT_TO.findall(text)):
-                for each in ("", "*/", "*/*/"):
-                    pattern = each + os.path.basename(path) if each else path
-                    since[pattern] = state.created_at if sends else end - _MOST_CLOSING
-        for pattern, first in since.items():
-            names = pattern.strip("*/") and glob.glob(os.path.join(folder, pattern))
-            for found in sorted(names):
-                with contextlib.suppress(OSError), open_regular_file(found) as file:
-                    start = file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES[0]))
-                    if os.fstat(file.fileno()).st_mtime >= first:
-                        tail = LogTail(file.read() or b"", start == 0)
-                        yield found.removeprefix(f"{folder}/"), tail
-
-    def _shell_texts(self) -> dict[str, str]:
-        """Return the texts of the shell script that tasks run and of those that it calls, by name.
-
-        An inner one comes after the one that calls it, and counts only if it runs Python.
-        """
-        from distrun.verdict.shell_scripts import called_scripts, runs_python
-
-        program = self._spec.program
-        words = (*program.argv, *program.args)
-        if words[1:2] and words[1].startswith("-") and words[1].endswith("c"):
-            shell = words[0].rpartition("/")[2]
-            found, folder = {f"{shell} -c": words[2] if words[2:] else ""}, ""
-        else:
-            found = next(filter(None, map(self._shell_script, words[:2])), {})
-            folder = next((os.path.dirname(word) for word in words[:2] if word.endswith("sh")), "")
-        for _ in range(_MOST_DEPTH):
-            for path in called_scripts("\n".join(found.values())):
-                name = os.path.basename(path)
-                if name in found:
-                    continue
-                inner = self._shell_script(path) or self._shell_script(os.path.join(folder, name))
-                if any(map(runs_python, inner.values())):
-                    found |= inner
-        return found
-
-    def _shell_script(self, word: str) -> dict[str, str]:
-        """Return the shell script of this path as its name and text; empty if it is none."""
-        text = self._text_of(word) if word.endswith("sh") else ""
-        return {word.rpartition("/")[2]: text} if text and not text.startswith("\x7fELF") else {}
-
-    def _text_of(self, path: str) -> str:
-        path = os.path.join(self._spec.program.workdir, path)
-        return beginning(path, _MOST_SCRIPT_BYTES).decode("utf-8", "replace")
 
     def _analyze(self, failure: Failure, logs: _Logs) -> Verdict:
         from distrun.verdict.analysis import analyze
@@ -393,12 +312,12 @@ class FailureAnalyzer:
         elif cause.code is Code.PREEMPTED:
             return self._by_own_signal(verdict, failure, logs)
         elif cause.code in _MADE_BY_SOME:
-            call = self._call_of_one(verdict.evidence) or self._call_of_one()
+            call = self._files.call_of_one(verdict.evidence) or self._files.call_of_one()
             cause = cause._replace(path=call)
             if cause.code is Code.COLLECTIVE_TIMED_OUT:
-                cause = cause._replace(within=(*cause.within, *self._find_limit()))
+                cause = cause._replace(within=(*cause.within, *self._files.find_limit()))
         elif verdict.kind is Kind.STALLED:
-            cause = cause._replace(expected=self._call_of_one(verdict.evidence))
+            cause = cause._replace(expected=self._files.call_of_one(verdict.evidence))
         elif cause.code is Code.EXCEPTION_RAISED:
             return self._with_missing_file(verdict, failure)
         elif verdict.kind is Kind.CLUSTER_MISMATCH and not cause.path:
@@ -411,7 +330,7 @@ class FailureAnalyzer:
         from distrun.verdict.shell_scripts import not_set_up
 
         log = LogAnalysis(logs.read(verdict.task), 1, verdict.task) if verdict.task else None
-        told = [] if log is None else [*not_set_up(log, self._shell_texts())]
+        told = [] if log is None else [*not_set_up(log, self._files.shell_texts())]
         shown = (log.evidence(at) for at, _ in told if log)
         before = [each for each in shown if each not in verdict.evidence][:1]
         return replace(verdict, evidence=(*before, *verdict.evidence))
@@ -424,7 +343,7 @@ class FailureAnalyzer:
         from distrun.verdict.log_analysis import LogAnalysis
         from distrun.verdict.task_failures import exception_cause
 
-        lines = ((name, text.split("\n")) for name, text in self._shell_texts().items())
+        lines = ((name, text.split("\n")) for name, text in self._files.shell_texts().items())
         numbered = ((f"{name}:{n}: ", e) for name, each in lines for n, e in enumerate(each, 1))
         found = (at + line.strip() for at, line in numbered if _SENDS_SIGNAL.match(line))
         cause = verdict.cause._replace(path=next(found, ""))
@@ -439,7 +358,7 @@ class FailureAnalyzer:
 
     def _may_use_keras(self, log: bytes) -> bool:
         """Whether a class may be Keras's: other libraries, and users, have classes of that name."""
-        said = [log.decode("utf-8", "replace"), *(text for _, text in self._scripts())]
+        said = [log.decode("utf-8", "replace"), *(text for _, text in self._files.scripts())]
         return len(said) == 1 or any(map(_OF_KERAS.search, said))
 
     def _with_missing_file(self, verdict: Verdict, failure: Failure) -> Verdict:
@@ -470,38 +389,6 @@ class FailureAnalyzer:
         with contextlib.suppress(DistrunError):
             return missing_file(self._spec, error)
         return ""
-
-    def _call_of_one(self, stands: Sequence[Evidence] | None = None) -> str:
-        """Return where the script makes calls for one task alone that all must make, or ''.
-
-        `stands`: lines of a traceback, one of which must be there; then only the first call.
-        """
-        from distrun.verdict.lone_calls import find_lone_calls
-
-        found = []
-        for path, text in self._scripts():
-            name = os.path.basename(path)
-            frame = re.compile(rf'[/"]{re.escape(name)}", line (\d+)')
-            stood = [frame.search(each.text) for each in stands or ()]
-            lines = [int(found[1]) for found in stood if found]
-            for call in find_lone_calls(text):
-                if any(map(call.contains, lines)):
-                    return f"{name}:{call}"
-                found += [f"{name}:{call}"] if stands is None and not call.is_unsure else []
-        return " and ".join(found[:_MOST_CALLS])
-
-    def _scripts(self) -> Iterator[tuple[str, str]]:
-        texts = ((path, self._text_of(path)) for path in self._spec.scripts)
-        return ((path, text) for path, text in texts if text)
-
-    def _find_limit(self) -> Iterator[Cause]:
-        for path, text in self._scripts():
-            for number, line in enumerate(text.splitlines(), 1):
-                found = _COLLECTIVE_LIMIT.search(line)
-                if found is not None:
-                    place = f"{os.path.basename(path)}:{number}"
-                    yield Cause(Code.COLLECTIVE_LIMIT, seconds=float(found[1]), path=place)
-                    return
 
     def find_tf_config_line(self) -> tuple[str, bool]:
         """Return where the program sets TF_CONFIG, as `train.py:6`, and whether it certainly does.

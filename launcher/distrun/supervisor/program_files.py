@@ -1,0 +1,156 @@
+"""The files of a job's program on this machine: its scripts, and what it has written."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import itertools
+import os
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from distrun.agent.protocol.causes import Cause, Code
+from distrun.lifecycle import JobState
+from distrun.spec.model import Spec
+from distrun.spec.regular_file import beginning, open_regular_file
+from distrun.verdict.model import Evidence
+
+if TYPE_CHECKING:
+    from distrun.verdict.log_analysis import LogTail
+
+_TAIL_BYTES = 64 * 1024
+_MOST_CALLS = 3
+_PATH = r"\"?((?:\$\([^)]*\)|[\w./${}%:@+-])+)"
+_SENT_TO = re.compile(rf"(?m)^(?!\s*#).*(?:py|exec\b).*?(?:>|\btee\s(?:-a\s)?)\s*{_PATH}")
+_OPENED = re.compile(
+    r"""(?m)^(?!\s*#)(?=.*(?:(?:, ?|\.open\()(?:mode=)?["'][wax]|FileHandler|filename=|\.add\())"""
+    r""".*?["']([^"'\s]*(?:err|log|out|txt))["']"""
+)
+_SENDS = re.compile(r"\bstdout=|\bos\.system\(|\bshell=True")
+_SENDS_OWN = re.compile(r"\bstd(?:out|err) =|\blog(?:ging|uru)\b")
+"""How a program in Python opens a file to write, and sends output of others or its own there."""
+_MOST_CLOSING = 5.0
+"""Seconds from what a program writes into its own log to its exit, if that was why."""
+_ASSIGNED = re.compile(rf"(?m)^\s*(?:export )?(\w+)={_PATH}")
+_VARIABLE = re.compile(r"\$\([^)]*\)|\$\{?(\w+)[^}/.]*\}?")
+"""In a path of a shell script: a variable, or what a command prints."""
+_COLLECTIVE_LIMIT = re.compile(r"\btimeout_seconds\s*=\s*(\d{1,9}(?:\.\d{1,9})?)\b")
+_MOST_SCRIPT_BYTES = 64 * 1024
+_MOST_DEPTH = 3
+_MOST_FOLDERS = 1000
+
+
+class ProgramFiles:
+    """The files of a job's program, each read when it is asked for."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+
+    @property
+    def may_have_output(self) -> bool:
+        """Whether what tasks print may go to files: by a shell script, or by one in Python."""
+        return bool(self.shell_texts()) or any(_SENDS.search(text) for _, text in self.scripts())
+
+    def scripts(self) -> Iterator[tuple[str, str]]:
+        texts = ((path, self.text_of(path)) for path in self._spec.scripts)
+        return ((path, text) for path, text in texts if text)
+
+    def shell_texts(self) -> dict[str, str]:
+        """Return the texts of the shell script that tasks run and of those that it calls, by name.
+
+        An inner one comes after the one that calls it, and counts only if it runs Python.
+        """
+        from distrun.verdict.shell_scripts import called_scripts, runs_python
+
+        program = self._spec.program
+        words = (*program.argv, *program.args)
+        if words[1:2] and words[1].startswith("-") and words[1].endswith("c"):
+            shell = words[0].rpartition("/")[2]
+            found, folder = {f"{shell} -c": words[2] if words[2:] else ""}, ""
+        else:
+            found = next(filter(None, map(self._shell_script, words[:2])), {})
+            folder = next((os.path.dirname(word) for word in words[:2] if word.endswith("sh")), "")
+        for _ in range(_MOST_DEPTH):
+            for path in called_scripts("\n".join(found.values())):
+                name = os.path.basename(path)
+                if name in found:
+                    continue
+                inner = self._shell_script(path) or self._shell_script(os.path.join(folder, name))
+                if any(map(runs_python, inner.values())):
+                    found |= inner
+        return found
+
+    def _shell_script(self, word: str) -> dict[str, str]:
+        """Return the shell script of this path as its name and text; empty if it is none."""
+        text = self.text_of(word) if word.endswith("sh") else ""
+        return {word.rpartition("/")[2]: text} if text and not text.startswith("\x7fELF") else {}
+
+    def text_of(self, path: str) -> str:
+        path = os.path.join(self._spec.program.workdir, path)
+        return beginning(path, _MOST_SCRIPT_BYTES).decode("utf-8", "replace")
+
+    def written(
+        self, state: JobState, *, has_failed: bool = False
+    ) -> Iterator[tuple[str, LogTail]]:
+        """Yield the files to which a script has sent output since the job began."""
+        from distrun.verdict.log_analysis import LogTail
+        from distrun.verdict.success import LOOKS
+
+        folder = self._spec.program.workdir
+        if not has_failed and any(task.attempt for task in state.tasks.values()):
+            return  # former attempts may have written into them
+        text = "\n".join(self.shell_texts().values())
+        values = dict(_ASSIGNED.findall(text))
+        fill = partial(_VARIABLE.sub, lambda found: values.get(found[1] or "", "*"))
+        # A value may have variables, too.
+        since = {fill(fill(path)): state.created_at for path in _SENT_TO.findall(text)}
+        end = max((task.exited_at or 0.0 for task in state.tasks.values()), default=0.0)
+        for _, program in self.scripts():
+            sends = _SENDS.search(program) and (has_failed or not LOOKS.search(program))
+            is_known = sends or (has_failed and _SENDS_OWN.search(program))
+            text = re.sub(r"\{[^{}\n]*\}", "*", program) if is_known else ""
+            for path in (*_OPENED.findall(text), *_SENT_TO.findall(text)):
+                inner = (glob.iglob(each, root_dir=folder) for each in ("*/", "*/*/"))
+                within = itertools.islice(itertools.chain(*inner), _MOST_FOLDERS)
+                name = os.path.basename(path)
+                for pattern in (path, *(glob.escape(each) + name for each in within)):
+                    since[pattern] = state.created_at if sends else end - _MOST_CLOSING
+        for pattern, first in since.items():
+            names = pattern.strip("*/") and glob.glob(pattern, root_dir=folder)
+            for name in sorted(names):
+                path = os.path.join(folder, name)
+                with contextlib.suppress(OSError), open_regular_file(path) as file:
+                    start = file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                    if os.fstat(file.fileno()).st_mtime >= first:
+                        tail = LogTail(file.read() or b"", start == 0)
+                        yield name.removeprefix(f"{folder}/"), tail
+
+    def call_of_one(self, stands: Sequence[Evidence] | None = None) -> str:
+        """Return where the script makes calls for one task alone that all must make, or ''.
+
+        `stands`: lines of a traceback, one of which must be there; then only the first call.
+        """
+        from distrun.verdict.lone_calls import find_lone_calls
+
+        found = []
+        for path, text in self.scripts():
+            name = os.path.basename(path)
+            frame = re.compile(rf'[/"]{re.escape(name)}", line (\d+)')
+            stood = [frame.search(each.text) for each in stands or ()]
+            lines = [int(found[1]) for found in stood if found]
+            for call in find_lone_calls(text):
+                if any(map(call.contains, lines)):
+                    return f"{name}:{call}"
+                found += [f"{name}:{call}"] if stands is None and not call.is_unsure else []
+        return " and ".join(found[:_MOST_CALLS])
+
+    def find_limit(self) -> Iterator[Cause]:
+        for path, text in self.scripts():
+            for number, line in enumerate(text.splitlines(), 1):
+                found = _COLLECTIVE_LIMIT.search(line)
+                if found is not None:
+                    place = f"{os.path.basename(path)}:{number}"
+                    yield Cause(Code.COLLECTIVE_LIMIT, seconds=float(found[1]), path=place)
+                    return
