@@ -69,8 +69,6 @@ class Agent:
         self._files: Optional[FileReceiver] = None
         self._is_ending = self._is_killing = False
         self._has_started = False
-        self._keeps_logs = False
-        """Whether the launching side cannot receive all logs, so that they must stay here."""
         self._guard = os.getppid()
         self.is_abandoned = False
         """Whether no supervisor will receive the logs any more."""
@@ -121,7 +119,7 @@ class Agent:
 
     def _finish(self) -> None:
         if self._dir is not None:
-            has_all_logs = not self._keeps_logs and (self._logs is None or self._logs.are_streamed)
+            has_all_logs = self._logs is None or self._logs.are_streamed
             if self._files is not None:
                 self._files.close()
             if has_all_logs:
@@ -164,7 +162,7 @@ class Agent:
             self._hold_ports(order)
         elif isinstance(order, protocol.Shutdown):
             if order.preserve_logs:
-                self.is_abandoned = self._keeps_logs = True
+                self.is_abandoned = True
             self.end_tasks()
         else:
             self._execute_rare(order)

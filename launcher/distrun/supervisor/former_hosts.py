@@ -41,7 +41,6 @@ class FormerHosts:
     def _on_cleared(self, agent: FormerAgent) -> None:
         job = self._job
         if agent.error is not None:
-            self.agents.give_up()
             job.abort(HostError(cause=agent.error))
             return
         if (lost := agent.lost_logs) is not None:

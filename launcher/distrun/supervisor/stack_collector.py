@@ -140,11 +140,6 @@ class StackCollector:
         folder = self._job.state.hosts[host].folder
         return text.replace(json.dumps(f"{folder}/files/")[1:-1], "") if folder else text
 
-    def forget_host(self, host: str) -> None:
-        """A host is lost: its answer is not waited for."""
-        for number in list(self._questions):
-            self._settle(number, [host], "it was lost")
-
     def _settle(self, number: int, hosts: Iterable[str], why_silent: str) -> None:
         """Stop waiting for these hosts. Deliver the answer if they were the last ones."""
         question = self._questions.get(number)

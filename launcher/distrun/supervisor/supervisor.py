@@ -190,8 +190,7 @@ class Supervisor:
         self._is_finishing = True
         self._former_hosts.agents.give_up()
         self._hosts.shut_down()
-        may_have_lost = self._job.state.replaces_hosts or self._job.former is not None
-        if may_have_lost and not self._job.state.killing:
+        if self._job.state.replaces_hosts or self._job.former is not None:
             self._hosts.late_logs.finish()
         if self._job.known is None or self._job.known.has_all_logs_here:
             self._analyzer.find_last()  # while the agents end
@@ -304,7 +303,6 @@ class Supervisor:
 
     def _on_host_lost(self, event: events.HostLost) -> None:
         self._job.abort_by_agent(event.host, event.cause)
-        self._running.stacks.forget_host(event.host)
         self._planning.on_lost(event.host, event.cause)
 
     # Waiting -------------------------------------------------------------------------------
