@@ -28,55 +28,8 @@ NEEDED = ("munged", "sbatch", "scontrol", "sinfo", "slurmctld", "slurmd", "squeu
 GPUS = 2
 _DEADLINE = 60.0
 _PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
-# Low intervals: a test waits for each of them.
-_CONF = """\
-ClusterName=tests
-SlurmctldHost={hostname}({address})
-SlurmctldPort={ctld_port}
-SlurmdPort={slurmd_port}
-AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket,cred_expire=6
-CryptoType=crypto/munge
-CredType=cred/munge
-SlurmUser=root
-SlurmdUser=root
-StateSaveLocation={folder}/state
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmctldLogFile={folder}/slurmctld.log
-SlurmdSpoolDir={folder}/spool-%n
-SlurmdPidFile={folder}/slurmd-%n.pid
-SlurmdLogFile={folder}/slurmd-%n.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-MpiDefault=none
-SwitchType=switch/none
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
-JobCompType=jobcomp/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core_Memory
-SchedulerType=sched/backfill
-SchedulerParameters=sched_interval=1,sched_min_interval=0,bf_interval=1,batch_sched_delay=0,\
-requeue_delay=1,preempt_send_user_signal
-PreemptType=preempt/partition_prio
-PreemptMode=REQUEUE
-JobRequeue=0
-ReturnToService=2
-SlurmdParameters=config_overrides
-SlurmdTimeout=6
-SlurmctldTimeout=5
-InactiveLimit=0
-KillWait=2
-MinJobAge=300
-WaitTime=0
-MessageTimeout=5
-TCPTimeout=2
-GresTypes=gpu
-PlugStackConfig={folder}/plugstack.conf
-NodeName=h[1-{nodes}] NodeAddr={prefix}.[1-{nodes}] CPUs={cores} RealMemory={memory} Gres=gpu:{gpus}
-PartitionName=main Nodes=ALL Default=YES PriorityTier=1 MaxTime=60 DefMemPerNode=1000 GraceTime=10
-PartitionName=urgent Nodes=ALL PriorityTier=10 PreemptMode=OFF MaxTime=60 DefMemPerNode=1000
-"""
+_CONF = Path(__file__).with_name("slurm.conf").read_text()
+"""Its intervals are low: a test waits for each of them."""
 
 
 def why_not() -> str | None:

@@ -40,37 +40,7 @@ def test_the_defaults(folder: Path) -> None:
     assert (spec.program.python, spec.port_range, spec.tensorboard) == (None, None, None)
 
 
-EVERYTHING = """\
-name: all of it
-strategy: parameter_server
-cluster:
-  ps: {count: 6, gpus: 0, cpus: 1, args: [--ps, 0.10], env: {A: 1e3}}
-  worker: ["localhost:12345", "[::1]:23456"]
-  chief: 1
-  evaluator: 0
-hosts:
-  - localhost
-  - "gpu-[08-10,3]"
-  - {name: u@big, address: 10.0.0.5, slots: 4, gpus: 2, python: /opt/python,
-     workdir: /data, env: {B: yes}}
-  - {name: other, gpus: [3, 1]}
-placement: pack
-ssh: {user: u, port: 2222, options: {Compression: yes}, connect_timeout: 2s}
-program:
-  module: trainer.main
-  python: env/bin/python
-  args: [--epochs, 3, 0.10, 1e3, 007, 0x1F, yes, null, ~, True, "", 1:30, 2024-01-01, ' a ']
-  workdir: sub
-  env: {ZERO: 0.10, "OFF": off, QUOTED: "1"}
-  pass_env: [TOKEN, TOKEN]
-  sync: [train.py, sub]
-success: worker0
-restart: {max: 3, backoff: 500ms, backoff_max: 1m, reset_after: off, never_on: [2, 3]}
-timeouts: {start: 1.5s, run: 1h, grace: 0s, stall: 5m, link: off}
-ports: {range: 20000-20000}
-logs: {max_size: 1.5KiB}
-tensorboard: {logdir: logs, port: 6006}
-"""
+EVERYTHING = Path(__file__).with_name("every_key.yaml").read_text()
 
 
 def test_every_key_is_kept(folder: Path) -> None:
