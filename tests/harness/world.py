@@ -56,6 +56,8 @@ from distrun.codec import to_json
 from distrun.job import folder as job_folder
 from distrun.job import py_spy
 from distrun.job.folder import JobFolder, JobStore
+from distrun.job.stop_order import StopOrder
+from distrun.job.stopping import StoppedJob
 from distrun.lifecycle import JobState
 from distrun.spec import loader
 from distrun.spec.model import Spec
@@ -219,6 +221,14 @@ class World:
     def stop(self, code: int = 130) -> None:
         """Have the job stopped gracefully, as Ctrl-C does."""
         self._request(Cause(Code.LAUNCH_SIGNALLED, signal=signal.SIGINT), None, code)
+
+    def ask_to_stop(self) -> str:
+        """Begin as `distrun kill` does. Returns what it prints before it waits for the end."""
+        said: list[str] = []
+        order, folder = StopOrder(command="distrun kill"), not_none(self._folder)
+        StoppedJob(folder, order, say=said.append, on_error=lambda _: None).ask()
+        self.machines.settle()
+        return "\n".join(said)
 
     def _request(self, cause: Cause, grace: float | None, code: int) -> None:
         if self._launch is not None:

@@ -14,6 +14,8 @@ from distrun.job import resumption
 from distrun.job.folder import JobStore
 from distrun.job.stop_order import StopOrder
 from harness.command import Distrun, write_program
+from harness.terminal import OpenTerminal
+from harness.waiting import wait_until
 
 SPEC = """\
 name: job
@@ -82,7 +84,9 @@ def test_what_ended_a_job_before_it_wrote_anything_is_told(
     assert state(distrun, job_id) == left
 
 
-def test_a_job_slurm_has_forgotten_is_lost(slurm: FakeSlurm, distrun: Distrun, job_id: str) -> None:
+def test_a_job_slurm_has_forgotten_is_lost(
+    slurm: FakeSlurm, distrun: Distrun, job_id: str, terminal: OpenTerminal
+) -> None:
     slurm.says("squeue", "exit 0")
     assert state(distrun, job_id) == "lost"
     waited = distrun("wait", job_id)
@@ -93,10 +97,16 @@ def test_a_job_slurm_has_forgotten_is_lost(slurm: FakeSlurm, distrun: Distrun, j
     assert (killed.returncode, lost in killed.stderr) == (2, True)
     with pytest.raises(package.UsageError, match=lost):
         package.job(job_id).kill()
+    asked = terminal("clean")
+    wait_until(lambda: asked.text().endswith("[y/N] "))
     distrun.checked("resume", job_id)
     slurm.says("squeue", "echo '7|PENDING|N/A|N/A|Priority'")
+    asked.type("y\r")
+    assert asked.finish() == 0
     assert distrun("clean", "--all").stdout == "", "it waits in the queue"
     assert state(distrun, job_id) == "pending"
+    slurm.says("squeue", "echo '7|RUNNING|2026-01-02T03:04:05|N/A|None'")
+    assert state(distrun, job_id) == "preparing"
 
 
 def test_without_slurm_nothing_is_left_of_a_submission(slurm: FakeSlurm, distrun: Distrun) -> None:

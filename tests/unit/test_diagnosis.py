@@ -72,6 +72,7 @@ CASES: list[tuple[str, int | None, str, str]] = [
     # A profile takes what is sent.
     (f"{STRING}source code string cannot contain null bytes", 1, UNHEARD, PROFILE),
     ("", 0, UNHEARD, PROFILE),
+    ("", -9, "the login was killed by SIGKILL before", ""),
     # The account runs no commands.
     ("bash: line 1: exec: restricted", 1, "its account runs no commands (ssh: ", ""),
     # No word that stands beside the cause is told.

@@ -35,6 +35,7 @@ FAILED_RPC = "E0000 00:00:1.5 11 x.cc:2] UNAVAILABLE: Failed to send RPC to coor
 LOGS = {
     "REFUSED": raised("ConnectionRefusedError: [Errno 111] Connection refused"),
     "NO_DATA": "Your input ran out of data; interrupting training.\n",
+    "OF_WORKER1": raised("a.errors_impl.InvalidArgumentError: bad, at /job:worker/task:1"),
     "ECHO": ECHO, "OWN": OWN, "OWN_CAUGHT": OWN + CAUGHT, "OWN_IGNORED": OWN + IGNORED,
     "HANDLED": HANDLED, "ASKED": raised("RuntimeError: asked to end"),
     "CAUGHT_ASKED": "epoch 1\n" + CAUGHT + raised("RuntimeError: asked to end"), "DUMP": DUMP,

@@ -26,6 +26,9 @@ SHAPES: tuple[dict[str, Any], ...] = (
     {"cluster": {"worker": 2, "evaluator": 1}},
     {"cluster": {"worker": 2, "evaluator": 1}, "success": "all"},
     {"cluster": {"chief": 1, "worker": {"count": 1, "restart": {"max": 1, "on": "always"}}}},
+    {"cluster": {"worker": ["h1:2222", "h2:2222"], "evaluator": 1}},
+    {"cluster": {"worker": {"count": 2, "ready": "off"},
+                 "proxy": {"command": ["own"], "ready": "off", "after": ["worker"]}}},
     {"strategy": "parameter_server", "cluster": {"chief": 1, "worker": 1, "ps": 1}},
     {
         "strategy": "parameter_server", "workers": "independent", "success": "all",
@@ -95,7 +98,7 @@ def run_history(
 ) -> None:
     """Run a job through a history, then let all hosts work again, and the tasks end."""
     if shape["cluster"]["worker"] != 2:
-        restart = {**restart, "min_workers": 1}
+        restart = {name: each for name, each in restart.items() if name != "min_workers"}
     timeouts = {"link": "60s", "start": "120s"}
     with World(folder, hosts=4, spares=1, timeouts=timeouts, restart=restart, **shape) as world:
         for step, host in before:

@@ -133,6 +133,7 @@ def test_a_job_that_has_succeeded_tells_no_time_that_is_left(world: Launch) -> N
     assert job.running == {"evaluator:0": "h1"}
     assert job.status()["seconds_left"] is None, "the evaluator is stopped soon"
     job.succeed()
+    assert {each["last_output_at"] for each in job.status()["tasks"]} == {None}
 
 
 def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(world: Launch) -> None:
@@ -141,10 +142,10 @@ def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(world: Launch) ->
     job.drop_links("h1")
     job.advance(600)
     assert "link lost" in job.state_of("h1")
-    job.stop(137)
+    assert "h1 cannot be reached; to stop waiting for it: distrun kill" in job.ask_to_stop()
     job.advance(600)
     assert job.is_running
-    job.kill()
+    assert job.ask_to_stop() == ""
     assert job.end() == 137
     assert "LogsIncomplete h1" in " ".join(job.causes)
     assert job.running == {"worker:0": "h1"}, "it has no lease"

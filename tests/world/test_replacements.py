@@ -83,12 +83,12 @@ def test_without_a_spare_the_job_waits_for_a_host_and_then_fails(world: Launch) 
 
 def test_pods_in_a_queue_are_waited_for(world: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a limit, and not as for a host; from their admission on, `timeouts.start` holds."""
-    opened, said = _Reach.open, Cause(Code.POD_QUEUED)
+    opened, said, lacking = _Reach.open, Cause(Code.POD_QUEUED), "h2"
     job = world(2, ssh={"connect_timeout": "5s"}, is_launched=False)
 
     def open_one(reach: _Reach, job_id: str, login: Login) -> Any:
         is_lacking = login.purpose is Purpose.AGENT and said.code is not Code.POD_DELETED
-        job.hosts["h2"].is_cut |= is_lacking
+        job.hosts[lacking].is_cut |= is_lacking
         return opened(reach, job_id, login)
 
     monkeypatch.setattr(_Reach, "open", open_one)
@@ -107,13 +107,13 @@ def test_pods_in_a_queue_are_waited_for(world: Launch, monkeypatch: pytest.Monke
         job.kill_agent("h2")
         job.until(lambda: len(job.hosts_of("worker:1")) > losses, 5)  # noqa: B023
     assert "try  " not in job.told()
-    said = Cause(Code.POD_QUEUED)
-    job.kill_agent("h2")
+    said, lacking = Cause(Code.POD_QUEUED), "h1"
+    job.kill_agent("h1")
     job.until(lambda: job.status()["state"] == "pending", 60)
     job.advance(900)
     assert "pod_queued" in job.causes[-1]
-    said = Cause(Code.POD_PENDING, name="p", text="admitted")
-    job.until(lambda: "pod p does not run yet" in job.said())
+    said = Cause(Code.POD_PENDING, name="q", text="admitted")
+    job.until(lambda: "pod q does not run yet" in job.said())
     assert job.end(310) == 69
     assert job.outcome[-1] == "pod_pending"
 
@@ -246,13 +246,35 @@ def test_an_agent_that_is_back_before_a_restart_holds_other_ports(end: int, worl
 
 
 def test_an_agent_that_is_back_holds_the_ports_of_the_spec(world: Launch) -> None:
-    job = world(2, cluster={"worker": ["h1:2222", "h2:2222"]}, timeouts={"start": "40s"})
+    job = world(2, cluster={"worker": ["h1:2222", "h2:2222"]}, timeouts={"start": "99s"})
     job.kill_agent("h2")
     job.until(lambda: len(job.attempts) == 4, 60)
+    for host in ("h1", "h2"):
+        job.kill_agent(host)
+    job.delay("h1", 2.0)
+    job.until(lambda: job.kinds.count("HostReady") == 5, 60)
+    job.drop_links("h1")  # h2 holds its port already
+    job.delay("h1", 0.0)
+    job.until(lambda: len(job.attempts) == 6, 10)
     job.kill_agent("h2")
     job.take_port("h2", 2222)
     assert job.end() == 69
     assert "port 2222" in job.told()
+
+
+def test_a_restart_that_another_replaces_uses_no_plan_of_its_own(world: Launch) -> None:
+    proxy = {"command": ["own"], "ready": "off", "after": ["worker"]}
+    cluster = {"worker": {"count": 2, "ready": "off"}, "proxy": proxy}
+    job = world(5, cluster=cluster, spares=2)
+    job.delay("h4", 2.0)
+    job.kill_agent("h3")
+    job.until(lambda: "RestartPlanned" in job.kinds)
+    job.advance(0.5)
+    job.break_program("h2")
+    job.exit("worker:1", 1)
+    job.until(lambda: len(job.running) == 3, 30)
+    assert job.running == {"worker:0": "h1", "worker:1": "h4", "proxy:0": "h5"}
+    job.succeed()
 
 
 @pytest.mark.parametrize("failed", [[], ["hub:0"]])
