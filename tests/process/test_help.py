@@ -209,7 +209,8 @@ def test_keys_kinds_and_exit_codes_are_explained(distrun: Distrun) -> None:
         assert keys[below].help in explained(distrun, topic)
 
     assert set(kinds()) == {kind.value for kind in Kind}
-    names = {"straggler": "waited_for", "segv": "crash", "cuda": "gpu_memory", "stuck": "stalled"}
+    names = {"straggler": "waited_for", "segv": "crash", "cuda": "gpu_memory", "stuck": "stalled",
+             "lost": "supervisor_died", "watch": "kill", "SIGTERM": "143"}  # fmt: skip
     for name, kind in names.items():
         assert explained(distrun, name).startswith(explained(distrun, kind))
     both = explained(distrun, "oom")

@@ -382,7 +382,7 @@ def test_what_is_active(problem: str | None, state: str, is_active: bool) -> Non
 def test_a_job_whose_record_came_without_an_end_is_lost(folder: JobFolder) -> None:
     folder.note_batch_job(BatchJob(id=NAME, namespace="n", is_released=True))
     job = read_job(folder)
-    assert (job.phase, job.cause_word) == ("lost", "not_known_to_kubernetes")
+    assert (job.phase, job.cause_word) == ("lost", "unknown_to_scheduler")
 
 
 def test_a_cluster_that_does_not_answer_for_a_moment_is_asked_again(

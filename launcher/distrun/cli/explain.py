@@ -34,6 +34,8 @@ _OTHER_NAMES = {
     "nccl": ("connection_lost",),
     "sigkill": ("killed", "host_memory"),
     "straggler": ("waited_for", "behind"),
+    "lost": ("supervisor_died", "record_damaged", "unknown_to_scheduler"),
+    **dict.fromkeys(("attach", "watch", "report", "job.kill()"), ("kill",)),
 }
 """What people call kinds of verdicts, and advice."""
 _EXIT_CODE = re.compile("[0-9]{1,9}")
@@ -46,7 +48,7 @@ def complete_topics(ctx: Any, param: Any, incomplete: str) -> list[str]:  # noqa
 
 
 def _topics() -> list[str]:
-    return [*_spec_keys(), *_kinds(), *explained(), *_OTHER_NAMES]
+    return [*_spec_keys(), *_texts(), *_OTHER_NAMES]
 
 
 @click.command("explain")
@@ -54,8 +56,9 @@ def _topics() -> list[str]:
 def command(topic: str | None) -> int:
     """Explain a key of the spec, a verdict's kind, advice, or an exit code.
 
-    KEY is a key's path or name, a kind such as `host_memory`, advice such as `retracing`, or a
-    number. Without KEY, list the sections of the spec, the kinds, the advice and the exit codes.
+    KEY is a key's path or name, a kind such as `host_memory`, advice such as `retracing`, another
+    cause that `ps` shows, or a number. Without KEY, list the sections of the spec, the kinds, the
+    advice and the exit codes.
 
     \b
       distrun explain
@@ -67,8 +70,11 @@ def command(topic: str | None) -> int:
         _print_overview()
     elif _EXIT_CODE.fullmatch(topic) and int(topic) <= _LAST_CODE:
         console.print_text(f"exit code {int(topic)}: {_code_text(int(topic))}", indent=_INDENT)
-    elif topic.lower() in {*_OTHER_NAMES, *_kinds(), *explained()}:
+    elif topic.lower() in {*_OTHER_NAMES, *_texts()}:
         _print_descriptions([*_OTHER_NAMES.get(topic.lower(), (topic.lower(),))])
+    elif topic.upper() in signal.Signals.__members__:
+        code = _SIGNALLED + signal.Signals[topic.upper()]
+        console.print_text(f"exit code {code}: {_code_text(code)}", indent=_INDENT)
     elif paths := _paths(topic):
         for path in paths:
             _print_key(path, _spec_keys()[path])
@@ -81,13 +87,20 @@ def command(topic: str | None) -> int:
 
 def _print_descriptions(names: list[str]) -> None:
     for name in names:
-        is_kind = name in _kinds()
-        page = "a kind of verdict, see docs/failures-reference.md"
-        console.print_text(
-            f"{name}: {page if is_kind else 'why a job is slow, see docs/performance.md'}"
-        )
-        texts = _kinds()[name] if is_kind else explained()[name]
-        _print_rows(dict(zip(("seen as", "advice"), texts, strict=True)))
+        page = "how a job ended, see docs/resume.md"
+        if name in _kinds():
+            page = "a kind of verdict, see docs/failures-reference.md"
+        elif name in explained():
+            page = "why a job is slow, see docs/performance.md"
+        console.print_text(f"{name}: {page}")
+        _print_rows(dict(zip(("seen as", "advice"), _texts()[name], strict=True)))
+
+
+def _texts() -> dict[str, tuple[str, str]]:
+    """Whatever has a name and an explanation, but for the keys."""
+    from distrun.words.kinds import ends
+
+    return {**ends(), **explained(), **_kinds()}
 
 
 def _kinds() -> dict[str, tuple[str, str]]:

@@ -322,7 +322,7 @@ class Job:
         """Why it failed, as a verdict's kind, or what stopped it; None if it did neither."""
         if self.is_lost:
             here = "supervisor_died" if self.record_fault is None else "record_damaged"
-            return here if self.queued is None else f"not_known_to_{self.queued.scheduler.lower()}"
+            return here if self.queued is None else "unknown_to_scheduler"
         outcome = self.outcome
         if outcome is not None and outcome.verdict is not None:
             return outcome.verdict.kind.value
@@ -335,7 +335,8 @@ class Job:
             return signal_name(cause.signal)
         if cause.code is Code.STOPPED_BY_COMMAND:
             return cause.name.rpartition(" ")[2]  # `kill` of `distrun kill`
-        return str(cause.code.value)
+        is_launch = cause.code is Code.LAUNCH_COMMAND_DIED
+        return cause.code.value if is_launch else "scheduler"  # a verdict's kind, too
 
     @property
     def progress(self) -> Mapping[str, str]:

@@ -35,6 +35,7 @@ coordination_service_agent\.cc | Coordination agent has successfully connected..
 eager_service_impl\.cc | Creating sync eager service context... | the chief has sent it its settings
 eager_service_impl\.cc | SessionOptions: goo\.gle/debug\w+ {0,9}(?:SETTING+\n?)? | the settings
 kernel_and_device\.cc | Ignoring error status when releasing multi-device function... | at the end
+base_collective_executor\.cc | BaseCollectiveExecutor::StartAbort UNAVAILABLE: DETAILS | a peer left
 generator_dataset_op\.cc | Memory patch applied: M_TRIM_THRESHOLD=... | it does so for any generator
 dataset\.cc | Input of GeneratorDatasetOp::Dataset will not be optimized... | no generator can be
 - | WARNING: All log messages before absl::InitializeLog\(\) is [\w ]{18} to STDERR | none is lost
@@ -55,6 +56,7 @@ cuda_diagnostics\.cc | (?:retrieving CUDA diagnostic information for host|hostna
 """Harmless only on a host without a GPU: there, none is missing."""
 _PARTS = {
     "...": r"[^\n]*",
+    "DETAILS": r"[^\n]*(?:\n(?:Additional GRPC error information|:UNKNOWN:Error )[^\n]*){0,2}",
     "NO_GPU": r"(?:UNKNOWN ERROR \(303\)|CUDA_ERROR_NO_DEVICE: )",
     "SETTING": r"(?:\n {0,99}(?:(?:device_count|gpu_options|experimental|pluggable_device_options)"
     r" \{|(?:key|value|allow_soft_placement|collective_group_leader): \S+|\}))",
@@ -104,7 +106,7 @@ def _pattern(has_gpu: bool) -> re.Pattern[bytes]:
     logged: list[str] = []
     others: list[str] = []
     for file, text, _ in (row.split(" | ") for row in rows if row):
-        whole = re.sub("SETTING|NO_GPU|[.]{3}$", lambda found: _PARTS[found[0]], text)
+        whole = re.sub("DETAILS|SETTING|NO_GPU|[.]{3}$", lambda found: _PARTS[found[0]], text)
         (others if file == "-" else logged).append(
             whole if file == "-" else rf"{file}:\d+\] {whole}"
         )

@@ -42,14 +42,9 @@ _HARMFUL_CHARACTERS = (
     (b"\xe2\x81", re.compile(rb"\xe2\x81[\xa6-\xa9]")),
 )
 """The first bytes of some of these characters, which are searched for faster, and all of them."""
-_C1_BYTES = bytes(range(0x80, 0xA0))
-# The bytes 80 to 9F mean the same to a terminal that is not in UTF-8 mode. In a character of UTF-8
-# they stay, so whole characters are matched first.
-_HARMFUL_BYTE = re.compile(
-    rb"([\xc3-\xdf][\x80-\xbf]|\xc2[\xa0-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|"
-    rb"[\xe1-\xef][\x80-\xbf]{2}|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf4][\x80-\xbf]{3})"
-    rb"|\xc2?[\x80-\x9f]"
-)
+_C1_BYTE = re.compile("[\udc80-\udc9f]+")
+"""Bytes that mean the same to a terminal that is not in UTF-8 mode, if they are no part of a
+character of UTF-8, as `surrogateescape` decodes them."""
 
 # What may match, or look at, characters beyond the line: other lines would change the result, or a
 # search would take time that grows with the square of the block's size.
@@ -213,11 +208,9 @@ def _sanitized(block: bytes, *, colour: bool) -> bytes:
 
 
 def _without_harmful_characters(block: bytes) -> bytes:
-    if not _is_utf8(block) and len(block.translate(None, _C1_BYTES)) < len(block):
-        lines = block.splitlines(keepends=True)
-        block = b"".join(
-            line if _is_utf8(line) else _HARMFUL_BYTE.sub(rb"\1", line) for line in lines
-        )
+    if not _is_utf8(block):
+        text = _C1_BYTE.sub("", block.decode("utf-8", "surrogateescape"))
+        block = text.encode("utf-8", "surrogateescape")
     for first, characters in _HARMFUL_CHARACTERS:
         if first in block:
             block = characters.sub(b"", block)

@@ -142,6 +142,32 @@ _EXIT_CODES = {
 }
 
 
+_ENDS: dict[str, tuple[str, str]] = {
+    "supervisor_died": (
+        "the job is lost: its supervisor was killed, or its machine was restarted",
+        "`distrun resume JOB` continues it; `distrun kill JOB` ends what may be left of it",
+    ),
+    "record_damaged": (
+        "the job is lost: its record cannot be read, so its end is not known",
+        "`distrun logs JOB` shows what its tasks printed",
+    ),
+    "unknown_to_scheduler": (
+        "the job is lost: Slurm or Kubernetes does not know it any more, and its record has no end",
+        "`distrun resume JOB` queues it again",
+    ),
+    "launch_command_died": (
+        "the launch command was killed, so the job was stopped; exit code 129",
+        "`launch -d` leaves the job to its supervisor",
+    ),
+    "kill": ("`distrun kill`, or another command, stopped the job; exit code 137", ""),
+}
+
+
+def ends() -> dict[str, tuple[str, str]]:
+    """What else than a kind of verdict, or a signal, `ps` shows as a job's cause."""
+    return _ENDS
+
+
 def exit_codes() -> dict[str, str]:
     """The meanings of the exit codes of `launch` and `wait`."""
     return {codes: one_line(text) for codes, text in _EXIT_CODES.items()}
