@@ -124,7 +124,7 @@ def test_what_an_earlier_attempt_raised_does_not_count() -> None:
 UNABLE = {
     Cause(Code.LOG_NOT_OPENED, path="/h/logs/w.log", errno=errno.ENOENT): "DISTRUN_HOME",
     Cause(Code.WORKDIR_NOT_ENTERED, path="/u/job", errno=errno.ENOENT): "program.workdir",
-    Cause(Code.PROGRAM_FORMAT_UNKNOWN, name="x"): "check `program`",
+    Cause(Code.PROGRAM_FORMAT_UNKNOWN, name="x"): "`--dry-run` shows each task",
 }
 
 

@@ -560,7 +560,10 @@ _CHECK_HOST = """check that the host is up and reachable, and whether somebody e
     there; a slow link needs a longer `timeouts.link`"""
 _POD_LOST = """with `restart.max: 1`, the job continues in the pod that replaces it; such restarts
     do not count"""
-_CHECK_PROGRAM = "check `program` in the spec; `distrun plan SPEC` shows each task's command"
+_CHECK_PROGRAM = (
+    "check the paths of the program and its interpreter (`program` in the YAML file, or "
+    "`run --python`); `--dry-run` shows each task's command"
+)
 _FREE_PORT = """end what holds the port (ss -ltnp shows it), or leave ports to distrun: give counts
     instead of addresses in `cluster`"""
 _LIMIT_PORTS = """a server of TensorFlow lets whoever connects read and write your files: limit
@@ -571,7 +574,8 @@ _OTHER_ADDRESS = "perhaps that address does not lead there: `address:` of a host
 _OPEN_PORTS = f"""let the hosts reach each other's ports by TCP; `ports: {{{{range: 20000-21000}}}}`
     keeps them in a range that a firewall or network policy can allow; {_OTHER_ADDRESS}"""
 _SAME_CLUSTER = """every task must see the same cluster and its own task entry: leave TF_CONFIG to
-    distrun, do not set it in the script, and compare the tasks in `distrun plan SPEC`"""
+    distrun, do not set it in the script, and compare the tasks, which `--dry-run` shows"""
+_OWN_CONFIG = "write `program.tf_config: mine` (or `--set program.tf_config=mine`)"
 _SHARE_PORT = """distrun holds port {port} for the task, with SO_REUSEPORT: a server other than
     TensorFlow's must set that option before it binds the port; or write
     `program.binds_port: true`"""
@@ -1028,7 +1032,7 @@ ADVICE: dict[Code, Words] = {
     Code.NEVER_LISTENED: lambda c: (
         f"create the strategy that the spec names{_if(c.name, f' (`tf.distribute.{c.name}`)')}, "
         "with the TF_CONFIG that distrun sets, before anything else that uses TensorFlow; if the "
-        "tasks need no contact, write `program.tf_config: mine`"
+        f"tasks need no contact, {_OWN_CONFIG}"
     ),
     Code.LISTENS_ON_LOOPBACK: lambda c: (
         "let its server listen on 0.0.0.0 (all addresses), or on DISTRUN_ADDRESS"
@@ -1044,8 +1048,9 @@ ADVICE: dict[Code, Words] = {
         "or raise `timeout_seconds` of tf.distribute.experimental.CommunicationOptions; every "
         "worker must take as many steps"
     ),
-    Code.SERVED_ELSEWHERE: f"""{_SAME_CLUSTER}; if the program's own TF_CONFIG is meant, write
-        `program.tf_config: mine`""",
+    Code.SERVED_ELSEWHERE: (
+        f"{_SAME_CLUSTER}; if the program's own TF_CONFIG is meant, {_OWN_CONFIG}"
+    ),
     Code.WAITED_FOR_OTHERS: _SAME_CLUSTER,
     Code.JOB_DID_NOT_START: lambda c: (
         _inner_advice(c) or "see where its tasks wait, or raise timeouts.start"
