@@ -137,6 +137,7 @@ def test_the_printed_file_works_in_another_folder(distrun: Distrun) -> None:
         (None, [], ("default", "")), (None, ["-np", "2"], ("multi_worker_mirrored", "worker: 2")),
         (None, ["--ps", "2", "-n", "3"], ("parameter_server", "chief: 1 worker: 3 ps: 2")),
         (None, ["--hosts", "a:2,b-[1,3]"], ("multi_worker_mirrored", "worker: 4")),
+        (None, ["--hosts", "a,a", "--on", "b"], ("multi_worker_mirrored", "worker: 3")),
         (None, ["-n", "2", "--set", "cluster.evaluator=1"],
          ("multi_worker_mirrored", "worker: 2 evaluator: 1")),
         ("MirroredStrategy", [], ("mirrored", "")),
@@ -217,5 +218,6 @@ def test_wrong_usage_names_the_option(distrun: Distrun) -> None:
 def test_a_count_after_the_script_is_the_scripts(distrun: Distrun) -> None:
     (distrun.cwd / "own.py").write_text("parser.add_argument('-n', type=int)\n")
     for words, is_told in (("train.py -n 2", True), ("-n 1 train.py -n 2", False)):
-        assert ("-n 2 before SCRIPT" in distrun("run", *words.split()).stderr) is is_told
+        assert ("-n 2 follows SCRIPT" in distrun("run", *words.split()).stderr) is is_told
+    assert "--name x follows" in distrun("run", "--print-spec", "own.py", "--name", "x").stderr
     assert "SCRIPT" not in distrun("run", "--print-spec", "own.py", "-n", "2").stderr

@@ -93,6 +93,8 @@ class WithProgramArguments(ProgramCommand):
         refuse_script(next((word for word in args if word.endswith(_FILES)), ""))
         at = next((n for n, word in enumerate(args) if word.startswith(option)), len(args))
         before = shlex.join(args[:at]) or self.subject
+        if option in ("-n", "-np", "--workers"):
+            return f"For two workers: {ctx.command_path} {before} --set cluster.worker=2"
         return f"Arguments of your program follow `--`: {ctx.command_path} {before} -- {option} ..."
 
 

@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
+from click.core import ParameterSource
 
 from distrun.cli import console
 from distrun.cli.launch import launch, launch_options
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from distrun.job.run_spec import RunOptions
 
 AUTO = "auto"
-_COUNT = ("-n", "-np", "--workers")
 
 
 class RunCommand(ProgramCommand):
@@ -32,7 +32,7 @@ class RunCommand(ProgramCommand):
     allow_interspersed_args = False
 
     def said_of(self, *_: object) -> str:
-        return "The script's own options follow SCRIPT."
+        return "The script's own options follow SCRIPT; `distrun run --help` lists those of run."
 
 
 class StrategyName(click.Choice[str]):
@@ -141,10 +141,10 @@ def command(overrides: tuple[str, ...], print_spec: bool, **values: Any) -> int:
         raise UsageError("--image is for pods, and the job has none", hint=hint)
     for choice in choices:
         console.print_message(choice)
-    if (count := _misplaced_count(options)) is not None:
+    if (option := _misplaced_option(options)) is not None:
         console.print_message(
-            f"warning: {count} follows SCRIPT, so it is passed to it; to start as many workers, "
-            f"write {count} before SCRIPT"
+            f"warning: {option} follows SCRIPT, so it is passed to it, and its text does not have "
+            f"{option.split()[0]}; for distrun, write it before SCRIPT"
         )
     if not print_spec:
         return launch(spec, LaunchOptions(**values))
@@ -160,16 +160,19 @@ def _with_nodes(given: dict[str, Any]) -> dict[str, Any]:
     return {**given, "workers": None, "hosts": given["hosts"] if has_hosts else ("slurm",)}
 
 
-def _misplaced_count(options: RunOptions) -> str | None:
-    """Return `-n 2` if that follows a script in Python which has no such option."""
+def _misplaced_option(options: RunOptions) -> str | None:
+    """Return `-n 2`, or another option of `run`, that follows a script without such an option."""
     from distrun.spec.regular_file import open_regular_file
 
-    words = zip(options.args, options.args[1:], strict=False)
-    found = next((each for each in words if each[0] in _COUNT and each[1].isdecimal()), None)
-    if found is None or options.workers is not None or not options.program.endswith(".py"):
+    source = click.get_current_context().get_parameter_source
+    missing = [each for each in command.params if source(str(each.name)) is ParameterSource.DEFAULT]
+    own = {each for option in missing for each in option.opts if each[:1] == "-"}
+    found = next((at for at, word in enumerate(options.args) if word in own), None)
+    if found is None or not options.program.endswith(".py"):
         return None
     with contextlib.suppress(OSError), open_regular_file(options.program) as script:
-        return None if found[0].encode() in (script.read() or b"") else " ".join(found)
+        is_its_own = options.args[found].encode() in (script.read() or b"")
+        return None if is_its_own else shlex.join(options.args[found : found + 2])
     return None
 
 

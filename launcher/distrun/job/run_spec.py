@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -69,8 +70,8 @@ class RunOptions(Frozen, kw_only=True):
         if len(self.hosts) == 1 and self.hosts[0] in CLUSTERS:
             content["hosts"] = self.hosts[0]
         elif self.hosts:
-            items = [item for each in self.hosts for item in _SEPARATOR.split(each)]
-            content["hosts"] = [_host(item) for item in items]
+            items = Counter(item for each in self.hosts for item in _SEPARATOR.split(each))
+            content["hosts"] = [_host(*each) for each in items.items()]
         if self.hostfile is not None:
             content["hostfile"] = os.path.join(base, self.hostfile)
         if self.image is not None:
@@ -136,9 +137,13 @@ def _is_command(word: str, path: str) -> bool:
     return is_found and word not in bundled_jobs() and not os.path.exists(f"{path}.py")
 
 
-def _host(item: str) -> str | dict[str, Any]:
+def _host(item: str, times: int) -> str | dict[str, Any]:
+    """Return a host; one that is named several times has as many slots, as for mpirun."""
     found = HOST_WITH_SLOTS.fullmatch(item)
-    return item if found is None else {"name": found[1], "slots": int(found[2])}
+    if found is None and times == 1:
+        return item
+    name, slots = (item, 1) if found is None else (found[1], int(found[2]))
+    return {"name": name, "slots": times * slots}
 
 
 def load(

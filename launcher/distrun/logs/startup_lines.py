@@ -26,6 +26,8 @@ mlir_graph_optimization_pass\.cc | MLIR V1 optimization pass is not enabled... |
 dump_mlir_util\.cc | disabling MLIR crash reproducer... | it is for the developers of TensorFlow
 grpc_server_lib\.cc | Started server with target: grpc://... | `distrun status` shows the addresses
 server_lib\.cc | Started tf\.data (?:Dispatch|Worker)Server running at... | the same for tf.data
+dispatcher_impl\.cc | Started tf\.data service dispatcher CONFIG | its settings
+worker_impl\.cc | Worker registered with dispatcher CONFIG | it connects as it should
 coordination_service\.cc | Initializing CoordinationService... | the cluster connects as it should
 coordination_service\.cc | Barrier\(WaitForAllTasks::[\d:]+\) has passed with status: OK | the same
 coordination_service\.cc | Waiting for \d+/\d+ tasks to connect... | tasks start one by one
@@ -57,6 +59,8 @@ cuda_diagnostics\.cc | (?:retrieving CUDA diagnostic information for host|hostna
 _PARTS = {
     "...": r"[^\n]*",
     "DETAILS": r"[^\n]*(?:\n(?:Additional GRPC error information|:UNKNOWN:Error )[^\n]*){0,2}",
+    "CONFIG": r"[^\n]*(?:\n(?:port|protocol|(?:job_gc|client|worker|dispatcher|heartbeat|snapshot"
+    r"|data_transfer)_\w+): [^\n]*){0,20}(?:\n\nIt will not recover its state on restart\.)?",
     "NO_GPU": r"(?:UNKNOWN ERROR \(303\)|CUDA_ERROR_NO_DEVICE: )",
     "SETTING": r"(?:\n {0,99}(?:(?:device_count|gpu_options|experimental|pluggable_device_options)"
     r" \{|(?:key|value|allow_soft_placement|collective_group_leader): \S+|\}))",
@@ -106,7 +110,9 @@ def _pattern(has_gpu: bool) -> re.Pattern[bytes]:
     logged: list[str] = []
     others: list[str] = []
     for file, text, _ in (row.split(" | ") for row in rows if row):
-        whole = re.sub("DETAILS|SETTING|NO_GPU|[.]{3}$", lambda found: _PARTS[found[0]], text)
+        whole = re.sub(
+            "CONFIG|DETAILS|SETTING|NO_GPU|[.]{3}$", lambda found: _PARTS[found[0]], text
+        )
         (others if file == "-" else logged).append(
             whole if file == "-" else rf"{file}:\d+\] {whole}"
         )

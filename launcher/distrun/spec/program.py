@@ -325,7 +325,8 @@ def _similar_script(path: str, name: str, jobs: Iterable[str]) -> str:
         return named
     try:
         with os.scandir(os.path.dirname(path)) as entries:
-            beside = [entry.name for entry in islice(entries, 1000)]
+            beside = [entry.name for entry in islice(entries, 1000)
+                      if not entry.name.endswith((".yaml", ".yml"))]  # fmt: skip
     except OSError:
         beside = []
     folder, _, last = name.rpartition("/")
