@@ -11,7 +11,8 @@ from distrun.agent.protocol import Cause, Code
 from distrun.frozen import replace
 from distrun.spec.host_spec import HostSpec
 from distrun.supervisor.cluster_check import ClusterCheck
-from harness.plans import SCRIPT, planned, role, spec_of
+from distrun.words.causes import cause_advice, cause_text
+from harness.plans import PS, SCRIPT, planned, role, spec_of
 
 HERE = ("localhost:1000", "localhost:1001")
 
@@ -100,3 +101,12 @@ def test_one_server_at_a_place_of_its_own_is_a_suspect() -> None:
     assert words(check.suspect) == "worker:0 localhost:1000 localhost:12345 12345"
     check.forget("worker:0")
     assert check.suspect is None
+
+
+def test_a_worker_or_ps_at_the_chiefs_port_runs_the_chiefs_code() -> None:
+    tasks = planned(spec_of(role("chief"), role("worker"), role("ps"), strategy=PS)).tasks
+    check = ClusterCheck(tasks, lambda: ("", False))
+    cause = check.record("ps:0", [int((tasks[0].address or "").rpartition(":")[2])])
+    assert cause is not None
+    assert cause_text(cause).endswith("with a port that chief:0 has: it runs the code of the chief")
+    assert "only the chief may create ParameterServerStrategy" in (cause_advice(cause) or "")

@@ -43,8 +43,8 @@ def failed() -> Job:
     return play(["mwm worker:2", "worker:0 gone 5", "worker:1 gone -15"])
 
 
-def report(folder: JobFolder, job: Job) -> str:
-    return "\n".join(failure_report(RecordedJob(folder, job.state)))
+def report(folder: JobFolder, job: Job, *shown: str) -> str:
+    return "\n".join(failure_report(RecordedJob(folder, job.state), shown=shown))
 
 
 def test_last_lines_are_those_of_the_last_attempt(folder: JobFolder) -> None:
@@ -73,6 +73,11 @@ def test_a_long_line_is_cut_and_harmless_lines_after_errors_are_left_out(folder:
     assert "Extension modules" not in shown
     log.write_text(STARTS)
     assert "To enable them" in report(folder, failed()), "as it had printed nothing else"
+    assert "To enable them" in report(folder, failed(), "worker:0"), "though lines of it were shown"
+    job = play(["mwm worker:2"])
+    job(events.ClusterMismatched, cause=Cause(Code.SERVED_ELSEWHERE, task="worker:0"))
+    job.gone("worker:0", -15)
+    assert "To enable them" not in report(folder, job, "worker:0"), "it was running"
     log.write_text("of tf\n" + 12 * STARTS)
     assert "last lines    of worker:0:\n    | of tf\n" in report(folder, failed())
 

@@ -214,7 +214,7 @@ def _last_lines(
     # After the task's own process, its children have printed where they were.
     dumps = [number for number, line in enumerate(tail) if line == _ABORTED]
     tail = tail[: dumps[1] if len(dumps) > 1 else None][-_LAST_LINES:]
-    if is_shown and (without or not tail):
+    if is_shown and (without or not tail or task.stopped_by_us):
         return []
     if not tail:
         return [] if task.pid is None else [labelled("last lines", "it had printed nothing")]

@@ -179,7 +179,7 @@ def check_module(spec: Spec, target: Target) -> list[Problem]:
     if top in answer.missing or (top and is_beside and spec.local_host is not None):
         where = f"neither in {target.folder}, nor in {shown}"
         message = f"there is no module {target.module!r}: {where}"
-        hint = "correct the name, or write the folder that has it in program.workdir"
+        hint = "correct the name, or name its folder: --set program.workdir=FOLDER"
         if target.module.endswith(".py"):
             hint = f"write {target.module.removesuffix('.py')}"
         return [Mark("program.module").problem(message, hint, is_certain=True)]

@@ -129,6 +129,9 @@ class ClusterCheck:
         where = place[1]
         port = where if isinstance(where, int) else _port(where)
         served = (each for each in self._served.get(name, ()) if _port(each) == port)
+        setter = (self._find_setter() or ("",))[0]
+        # ParameterServerStrategy starts a server at the chief's address wherever it is created.
+        is_chief = not setter and "chief:0" in others and "ps:0" in self._tasks
         return Cause(
             Code.SERVED_ELSEWHERE,
             task=name,
@@ -136,7 +139,8 @@ class ClusterCheck:
             port=port,
             name=self._tasks[name].address or "",
             tasks=tuple(sorted(others)),
-            path=(self._find_setter() or ("",))[0],
+            path=setter,
+            expected="chief:0" if is_chief else "",
         )
 
 

@@ -82,9 +82,10 @@ class Rule(Frozen):
         if self.source and excerpt.source and not re.search(self.source, excerpt.source):
             return None
         if self.frames:
-            frame = _find_first(excerpt.frames, self.frames)
-            if frame is None or not self.any_of:
-                return frame
+            if _find_first(excerpt.frames, self.frames) is None:
+                return None
+            if not self.any_of:
+                return excerpt.lines[0]
         return self._match_type(excerpt) or self._match_text(excerpt) or self._match_line(excerpt)
 
     def _match_printed(self, excerpt: Excerpt) -> tuple[int, str] | None:

@@ -109,7 +109,7 @@ _BY_TEXT = [row.partition(" => ")[::2] for row in read_rows(__spec__, "remedies.
 _TOLD_BY_TEXT = (
     *(Code.EXCEPTION_RAISED, Code.MODULE_NOT_IMPORTED, Code.NAME_NOT_IN_MODULE),
     *(Code.GPU_UNUSABLE, Code.SCRIPT_UNREADABLE, Code.LIBRARY_NOT_LOADED, Code.CRASHED),
-    Code.PERMISSION_REFUSED,
+    *(Code.PERMISSION_REFUSED, Code.TF_CONFIG_REFUSED),
 )
 _NUMBERED_TYPE = re.compile(r"\b(type|data_type) (\d+)")
 _COLLECTIVES = dict(
@@ -574,7 +574,7 @@ _OTHER_ADDRESS = "perhaps that address does not lead there: `address:` of a host
 _OPEN_PORTS = f"""let the hosts reach each other's ports by TCP; `ports: {{{{range: 20000-21000}}}}`
     keeps them in a range that a firewall or network policy can allow; {_OTHER_ADDRESS}"""
 _SAME_CLUSTER = """every task must see the same cluster and its own task entry: leave TF_CONFIG to
-    distrun, do not set it in the script, and compare the tasks, which `--dry-run` shows"""
+    distrun, set neither it nor addresses in the script, and compare the tasks, which `--dry-run` shows"""
 _OWN_CONFIG = "write `program.tf_config: mine` (or `--set program.tf_config=mine`)"
 _SHARE_PORT = """distrun holds port {port} for the task, with SO_REUSEPORT: a server other than
     TensorFlow's must set that option before it binds the port; or write
@@ -831,7 +831,9 @@ TEXTS: dict[Code, Words] = {
         + (
             f"the program sets TF_CONFIG, at {c.path}"
             if c.path
-            else "its TF_CONFIG does not match that of the others"
+            else "it runs the code of the chief"
+            if c.expected
+            else "its cluster does not match that of the others"
         )
     ),
 }
@@ -1048,8 +1050,11 @@ ADVICE: dict[Code, Words] = {
         "or raise `timeout_seconds` of tf.distribute.experimental.CommunicationOptions; every "
         "worker must take as many steps"
     ),
-    Code.SERVED_ELSEWHERE: (
-        f"{_SAME_CLUSTER}; if the program's own TF_CONFIG is meant, {_OWN_CONFIG}"
+    Code.SERVED_ELSEWHERE: lambda c: (
+        "only the chief may create ParameterServerStrategy; in workers and ps, run "
+        "`tf.distribute.Server(...).join()` before it"
+        if c.expected
+        else f"{_SAME_CLUSTER}; if the program's own TF_CONFIG is meant, {_OWN_CONFIG}"
     ),
     Code.WAITED_FOR_OTHERS: _SAME_CLUSTER,
     Code.JOB_DID_NOT_START: lambda c: (
