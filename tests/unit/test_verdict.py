@@ -528,7 +528,7 @@ def test_a_stack_a_list_or_an_exception_after_which_it_went_on_is_none(log: str)
         (f"{RAISED}{TRAINED}", "launch.py", True), (f"{RAISED}{TRAINED}", "t.py", False),
         (f"Process Process-2:\n{RAISED}{TRAINED}", "t.py", True),
         (f"Exception in initializer:\n{RAISED}done\n", "t.py", True),
-        (f"loadingException in thread T-1 (f):\n{RAISED}done\n", "t.py", True),
+        (f"loadingException in thread T-1 (f):\n{RAISED}{TRAINED}", "t.py", True),
         (f"Exception in thread T-1:\n{RAISED.replace('/u/', '/site-packages/')}", "t.py", False),
     ],
 )  # fmt: skip

@@ -223,7 +223,7 @@ def _hidden_exceptions(
         is_aside = raised.is_uncaught_aside or _is_of_another_script(log, scripts, read_program)
         if raised.aside.startswith("Exception in thread") and log.frame is None:
             continue  # a library's own thread, such as TensorFlow's when its peers have left first
-        if is_aside and log.frame is not None and not trainers.printed_place(rest):
+        if is_aside and log.frame is not None:
             code = Code.EXCEPTION_ASIDE
         elif log.ends_with_exception or (
             not raised.is_ignored and (ignored or shell_scripts.only_echoes(rest, shell))
@@ -278,7 +278,9 @@ def _ended(
         first = next((line for line in shown if line.startswith('  File "')), "")
         program = _MODULE.match(first)
         name = program[2] if program else "-m " if "_run_module_as_main" in first else "\0"
-        is_child = each.aside.startswith("Process ")
+        # A library's own thread may fail because its peers have left first.
+        is_own = "Exception in thread" in each.aside and log.until(each.stop).frame
+        is_child = each.aside.startswith("Process ") or is_own
         is_run = name in shell if shell else bool(scripts and program) and name not in scripts
         is_caught = program and _is_caught(read_program(program[1]), int(program[3]))
         is_end = is_child or (is_run and not (each.aside or is_caught))
