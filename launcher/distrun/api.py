@@ -292,8 +292,7 @@ class Job:
                 the cause and the last lines of the task that failed.
 
         Raises:
-            JobFailedError: the job failed or was stopped, and `check` is set; or the other error of
-                its exit code.
+            JobFailedError: the job failed or was stopped, and `check` is set.
             UsageError: `timeout` is not a number.
             WaitTimeoutError: the job has not ended in that time; it continues.
             HostError: the record is damaged and does not have the job's end.
@@ -305,7 +304,7 @@ class Job:
         wait_for_final_state(self._existing(), timeout)
         status = self.status()
         if check and not status.succeeded:
-            raise _failure(self._folder)
+            raise _failure(self._folder, {})
         return status
 
     def metrics(self) -> Any:
@@ -365,6 +364,7 @@ class Job:
         from distrun.job.control import watch
         from distrun.logs import View, merged
 
+        _require(all(isinstance(each, str) for each in tasks), "tasks", tasks)
         most = _number("lines", lines)
         _require(most is None or most.is_integer(), "lines", lines)
         _number("since", since)
@@ -695,8 +695,10 @@ def _filled(kind: type[_Filled], fields: Mapping[str, Any], **own: Any) -> _Fill
     return kind(**{name: own[name] if name in own else fields[name] for name in names})
 
 
-def _failure(folder: JobFolder) -> DistrunError:
-    """Return the error for a job that ended before all its tasks had started."""
+def _failure(
+    folder: JobFolder, kinds: Mapping[int, type[DistrunError]] = _ERROR_OF_CODE
+) -> DistrunError:
+    """Return the error for a job that has ended: JobFailedError if none of `kinds` has its code."""
     from distrun.job.end_report import failure_report
     from distrun.job.events import Origin
     from distrun.job.job import Job as RecordedJob
@@ -707,7 +709,7 @@ def _failure(folder: JobFolder) -> DistrunError:
     if outcome is None:
         return InternalError(text)
     is_own = outcome.origin is Origin.DISTRUN
-    kind = _ERROR_OF_CODE.get(outcome.exit_code, JobFailedError) if is_own else JobFailedError
+    kind = kinds.get(outcome.exit_code, JobFailedError) if is_own else JobFailedError
     error = kind(text)
     error.exit_code = outcome.exit_code
     return error

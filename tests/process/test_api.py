@@ -241,6 +241,7 @@ def test_errors(distrun: Distrun, tmp_path: Path) -> None:
         list(job.logs("ps:0"))
     wrong: list[Callable[[], object]] = [
         lambda: job.wait(timeout=math.nan),
+        lambda: list(job.logs(["worker:0"])),  # type: ignore[arg-type]
         lambda: list(job.logs(lines=-1)),
         lambda: list(job.logs(lines=1.5)),  # type: ignore[arg-type]
         lambda: list(job.logs(since=math.nan)),
@@ -293,6 +294,10 @@ def test_a_failed_job(distrun: Distrun, tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(errors.JobFailedError, match=r"(?s)worker:1 exited 3.*the last") as caught:
         job.wait(60, check=True)
     assert caught.value.exit_code == 3
+    late = package.run("sleep", [99], overrides=["timeouts.run=1s"])
+    with pytest.raises(errors.JobFailedError, match="ran longer than") as caught:
+        late.wait(60, check=True)
+    assert caught.value.exit_code == 75
     advise_about("another")
     ended, known = job.wait(60), distrun.status(job.job_id)
     for name in ("state", "strategy", "restarts", "created_at", "ended_at", "exit_code", "origin"):
@@ -308,7 +313,7 @@ def test_a_failed_job(distrun: Distrun, tmp_path: Path, monkeypatch: pytest.Monk
     assert [line.text for line in job.logs("worker:0")] == printed
     assert next(job.logs("worker:1", lines=1)).text == "the last"
     assert list(job.logs(since=0.0)) == package.jobs(running=True) == []
-    assert {package.job(job.job_id)} == {job} == set(package.jobs())
+    assert {package.job(job.job_id)} == {job} == {*package.jobs()} - {late}
     assert "worker:0" in job._repr_html_()
     last = job.metrics()[-1]
     assert (last["attempt"], last["step"], last["loss"]) == (0, 2, 0.2)
