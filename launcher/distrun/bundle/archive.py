@@ -124,7 +124,7 @@ def write_bundle(file: IO[bytes], job: Job, redactor: Redactor) -> list[tuple[st
             elif not name.endswith(INDEX_SUFFIX):  # that has times and offsets in the whole log
                 text = redactor(text)
             add(name, text, found.st_mtime, max(0, found.st_size - len(content)))
-        add(_ABOUT, redactor.json(encode(about)), about.made_at)
+        add(_ABOUT, redactor.json(encode(about)), about.made_at // 1)  # tar warns of the future
     return parts
 
 
