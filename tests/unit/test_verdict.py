@@ -188,6 +188,14 @@ def test_where_hung_tasks_stood(tasks: str, busy: Any, stood: list[str], said: s
     assert cause_text(verdict.cause).endswith(said)
 
 
+def test_the_server_that_is_elsewhere_is_quoted() -> None:
+    job, line = play(["mwm worker:2"]), "Started server with target: grpc://h:"
+    where = Cause(Code.SERVED_ELSEWHERE, task="worker:0", text="h:1", tasks=("worker:1",))
+    job(events.ClusterMismatched, cause=where)
+    (verdict,) = verdicts(job, worker0=f"{line}1\n{line}2\n", worker1=f"{line}3\n")
+    assert [(each.task, each.text) for each in verdict.evidence] == [("worker:0", f"{line}1")]
+
+
 def test_all_hosts_that_were_lost_are_named() -> None:
     (verdict,) = verdicts(play(["mwm worker:2 | worker:1@h2", "lost h2", "lost localhost"]))
     assert verdict_words(verdict) == "host_lost nobody"

@@ -296,8 +296,9 @@ class _Analysis:
     def _cluster_mismatch(self, cause: Cause) -> Verdict:
         """Return the verdict on a task that was found to serve elsewhere while it ran."""
         evidence: list[Evidence] = []
+        serving = re.compile(rf"grpc://{re.escape(cause.text)}\s*$") if cause.text else SERVING
         for name in (cause.task, *cause.tasks)[:_MOST_TASKS_QUOTED]:
-            served = self._log(name).find_last(SERVING)
+            served = self._log(name).find_last(serving)
             if served is not None:
                 evidence.append(self._log(name).evidence(served[0]))
             elif name == cause.task:
