@@ -82,15 +82,12 @@ def test_a_long_line_is_cut_and_harmless_lines_after_errors_are_left_out(folder:
     assert "last lines    of worker:0:\n    | of tf\n" in report(folder, failed())
 
 
-def test_why_a_host_is_lost_is_told_once(folder: JobFolder) -> None:
+def test_why_a_host_is_lost_or_a_task_could_not_start_is_told_once(folder: JobFolder) -> None:
     job = play(["mwm worker:3 | worker:1@h2", "lost h2", "worker:0 worker:2 gone -9"])
     (verdict,) = verdicts(job)
     job(events.VerdictReached, verdict=verdict)
     assert report(folder, job).count(cause_text(verdict.cause.within[0])) == 1
     assert "stopped  worker:0, worker:2 (were killed by SIGKILL)" in report(folder, job)
-
-
-def test_why_a_task_could_not_start_is_told_once(folder: JobFolder) -> None:
     job = play(["mwm worker | planned", "worker:0 refused"])
     assert report(folder, job).count("there is no program") == 1
 

@@ -49,12 +49,9 @@ def test_progress_counts_although_a_failure_before_it_is_restarted_later() -> No
     assert may_recur(job.state)
 
 
-def test_tasks_that_fail_at_the_same_time_are_no_recurrence() -> None:
+def test_a_failure_recurs_later_and_with_several_hosts_only_after_one_was_left_out() -> None:
     job = play(["ps chief worker:2 ps | max=9", "worker:0 worker:1 gone 1", "= undecided"])
     assert not may_recur(job.state)
-
-
-def test_with_several_hosts_a_failure_recurs_only_after_one_was_left_out() -> None:
     job = play(["mwm worker:2 | max=9 worker:1@h2"])
     for count in range(1, 5):  # host_failures is 3
         job.gone("worker:0", 1)

@@ -204,13 +204,10 @@ def test_all_hosts_that_were_lost_are_named() -> None:
     )  # fmt: skip
 
 
-def test_a_process_is_ended_on_its_own_host() -> None:
+def test_advice_is_for_its_host() -> None:
     taken = Cause(Code.PORT_TAKEN, port=2000, name="python3", pid=7)
     for host, how in (("h1", "(kill 7 on h1)"), ("localhost", "(kill 7)")):
         assert how in not_none(cause_advice(taken._replace(host=host)))
-
-
-def test_a_full_disk_is_of_the_variable_that_its_host_goes_by() -> None:
     login = "XDG_STATE_HOME for its login (at the top of its ~/.bashrc, or in ~/.zshenv)"
     for name, variable in (("DISTRUN_HOME", "DISTRUN_HOME"), ("XDG_STATE_HOME", login)):
         job = play(["mwm worker | planned worker:0@h1"])

@@ -352,13 +352,10 @@ def test_where_pip_is_missing_uv_installs(monkeypatch: pytest.MonkeyPatch) -> No
     assert install_command("/its own/python", "a") == "'/its own/python' -m pip install a"
 
 
-def test_of_many_names_those_that_are_not_shown_are_counted() -> None:
+def test_the_first_names_are_shown_and_the_others_counted_and_missing_results_are_named() -> None:
     names = [f"worker:{number}" for number in [*range(0, 16, 2), *range(20, 60)]]
     assert format_names(names[:8]) == ", ".join(names[:8])
     assert format_names(names) == ", ".join(names[:8]) + " and 40 more"
-
-
-def test_the_event_of_results_names_those_that_are_missing() -> None:
     missing = Cause(Code.RESULTS_NOT_FETCHED, host="h1", text="a.keras: Permission denied")
     event = events.ResultsFetched(at=1.0, folder="/u", files=1, size=2, causes=(missing,))
     assert "a.keras" in str(event_words.event_text(event))
