@@ -26,8 +26,10 @@ _PAUSE = 49
 _LOGS_A_TURN = 64
 _END_BYTES = 16 * 1024
 """How much of the end of a log is read for bars."""
-_SEARCHED_BYTES = 256 * 1024
-"""How much of it is searched for other lines: an epoch's first may be far before the bar."""
+_SEARCHED_BYTES = 512 * 1024
+"""How much of it is searched for other lines: a step's may be far before the last output."""
+_WORDS = (b"\nepoch ", b"epoch", b"step", b"iter", b"batch", b"loss")
+"""The last line with each of these may be progress. A search for all lines takes ten times longer."""
 _LONGEST_LINE = 8192
 """Bytes of an unfinished line that are read again with its rest. Keras writes many backspaces."""
 _LINE_END = re.compile(rb"[\r\n]")
@@ -95,9 +97,8 @@ class TailedLog:
         served = _SERVING.findall(block) if b"Started server" in block else ()
         if served:
             self._on_served({each.decode(errors="replace") for each in served})
-        line = before.rfind(b"\nEpoch ")
-        text = before[line + 1 :].partition(b"\n")[0] + b"\n" if line >= 0 else b""
-        self._read_progress(text + (b" \r" if _BLANK.search(before) else b"") + end)
+        blank = b" \r" if _BLANK.search(before) else b""
+        self._read_progress(_lines_with_words(before) + blank + end)
 
     def _read_progress(self, text: bytes) -> None:
         if self._printed is None:
@@ -112,6 +113,13 @@ class TailedLog:
             if not had_step and printed.first_step not in ({}, printed.values):
                 self._on_progress(printed.first_step, printed)
             self._on_progress(printed.values, printed)
+
+
+def _lines_with_words(block: bytes) -> bytes:
+    lower = block.lower()
+    found = {lower.rfind(b"\n", 0, at + 1) + 1 for word in _WORDS if (at := lower.rfind(word)) >= 0}
+    lines = (block[start : start + _LONGEST_LINE].partition(b"\n") for start in sorted(found))
+    return b"".join(line + end for line, end, _ in lines if end)
 
 
 class LogTails:
