@@ -17,7 +17,7 @@ from distrun.job import history, steps
 from distrun.job.folder import JobFolder
 from distrun.job.history import MOST_SAMPLES, HistoryLog, Sample
 from distrun.job.job import Job
-from distrun.job.usage import sampled
+from distrun.job.usage import measure, sampled
 from harness.histories import MWM, running
 from harness.loops import SimulatedLoop
 from harness.values import not_none
@@ -54,6 +54,9 @@ def test_a_sample_of_an_earlier_attempt_is_not_of_this_one(folder: JobFolder) ->
     assert sampled(folder, task) is None
     HistoryLog(folder).append("worker:0", replace(FIRST, processes=3))
     assert not_none(sampled(folder, task)).processes == 3
+    own = replace(FIRST, at=time.time() - 10, cpu_seconds=0.0)
+    usage = measure([os.getpid()], {os.getpid(): [own]})[os.getpid()]
+    assert usage.cpu_percent == pytest.approx(not_none(usage.cpu_seconds) * 10, rel=0.1)
 
 
 def test_progress_is_as_old_as_its_last_change(folder: JobFolder) -> None:
@@ -118,19 +121,22 @@ def test_only_finite_numbers_are_kept_of_progress() -> None:
 
 @pytest.mark.parametrize("prints", [False, True])
 def test_a_task_that_reports_or_prints_and_uses_no_time_is_sampled_each_time(
-    prints: bool, tmp_path: Path
+    prints: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else its steps would seem to stand, and then to be made at once."""
     loop, found, log = SimulatedLoop(), list[Any](), tmp_path / "log"
     task: Any = SimpleNamespace(name="worker:0", attempt=0, pid=0, is_running=True, members=list)
     task.progress, task.log = {}, str(log)
+    monkeypatch.setattr(time, "time", loop.now)
     UsageSampler(loop, found.append).start(task)
     for step in range(1, 6):
         task.progress.update({} if prints else {"STEP": str(step)})
         log.write_text("." * step * prints)
         loop.call_next()
-    loop.run(60)
-    assert [each.progress.get("STEP") for each in found] == (
+    loop.run(600)
+    idle = [each.at for each in found[5:]]
+    assert 9 <= len(idle) <= 20, "so that its curves do not end when it begins to hang"
+    assert [each.progress.get("STEP") for each in found[:5]] == (
         [None] * 5 if prints else ["1", "2", "3", "4", "5"]
     )
 

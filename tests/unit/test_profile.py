@@ -166,12 +166,13 @@ def test_a_stack_tells_what_a_task_does(frames: Frames, kind: Kind) -> None:
 
 
 def test_cpu_time_tells_a_step_from_waiting_and_lines_are_the_users() -> None:
-    found = profiled((STEP, 0.6, 2.0), (STEP, 0.3, 0.0), ((TRAIN, MODULE), 0.1, 1.0))
+    named_tuple = (("<lambda>", "<string>", 1), TRAIN, MODULE)
+    found = profiled((STEP, 0.6, 2.0), (STEP, 0.3, 0.0), (named_tuple, 0.1, 1.0))
     assert found.shares == {
         Kind.STEP: pytest.approx(0.6), Kind.WAITING: pytest.approx(0.3),
         Kind.OWN: pytest.approx(0.1),
     }  # fmt: skip
-    assert found.places[Kind.STEP] == "train, train.py:41"
+    assert found.places[Kind.STEP] == found.places[Kind.OWN] == "train, train.py:41"
     assert found.own == pytest.approx(0.7)
     joins = (("Thread.join", "/usr/lib/python3.11/threading.py", 9), MODULE)
     found = profiled((joins, 1.0, 1.0), others=((STEP, 1.0),))
@@ -230,6 +231,15 @@ def test_a_straggler_is_named(parts: Any, more: dict[str, Any], obstacles: list[
     assert found.gain == pytest.approx(0.5, abs=0.02)
     assert [each.obstacle for each in found.reasons] == obstacles
     assert all(reason_text(each) for each in found.reasons)
+
+
+def test_a_task_that_hardly_steps_is_not_slow_for_want_of_a_core() -> None:
+    look = [
+        profiled((STEP, 0.5, 0.4), (STEP, 0.5, 0.0), task=f"worker:{n}", wait=0.3) for n in (0, 2)
+    ]
+    look.append(profiled((STEP, 0.1, 0.0), ((TRAIN, MODULE), 0.9, 0.0), task="worker:1", wait=0.9))
+    (reason,) = not_none(straggler(look, {each.task for each in look}, {})).reasons
+    assert reason.obstacle is Obstacle.MORE_OF_A_KIND
 
 
 @pytest.mark.parametrize(
@@ -380,6 +390,9 @@ def test_several_that_are_slow_are_named_together() -> None:
     assert found.gain == pytest.approx(0.7, abs=0.02)
     shown = [*map(str, profile_view(look, found, Stacks(), 80, has_program=True).renderables)]
     assert any("the others wait for worker:0, worker:3: without that" in line for line in shown)
+    table, *_ = profile_view(look[2::-1], None, Stacks(), 80, has_program=True).renderables
+    heads = [str(each.header) for each in table.columns]  # type: ignore[union-attr]
+    assert heads[1:4] == ["worker:0", "worker:1", "worker:2"]
     assert advise_by_profiles([look] * 3, members, {}, {}) is None
 
 

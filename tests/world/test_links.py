@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -191,6 +192,17 @@ def test_an_agent_that_hangs_without_tasks_ends_by_itself(world: Launch) -> None
     assert not job.files_left_on("h2")
     job.exit("worker:0")
     assert job.end() == 0
+
+
+def test_this_machine_is_blamed_for_its_own_sleep(
+    world: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = world(2, timeouts={"link": "10s"}, restart=NONE)
+    job.cut("h2")
+    later = time.clock_gettime(time.CLOCK_BOOTTIME) + 125
+    monkeypatch.setattr("distrun.supervisor.hosts.host._clock", lambda: later)
+    assert job.end() == 69
+    assert "launcher_suspended" in job.outcome
 
 
 def test_the_lease_of_a_suspended_machine_is_enforced_when_it_wakes(world: Launch) -> None:

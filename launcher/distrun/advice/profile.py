@@ -464,7 +464,9 @@ def _reasons(
     if mine.cores < cores:
         yield Reason(obstacle=Obstacle.FEWER_CORES, amount=mine.cores, usual=cores)
     starved = statistics.median(each.starved for each in others)
-    if throttled < _LEAST_SHARE and slowest.starved - starved >= LEAST_GAIN:
+    delay, usual_delay = shares.get(Kind.NO_CORE, (0.0, 0.0))
+    is_starved = slowest.starved - starved >= LEAST_GAIN and delay >= usual_delay
+    if throttled < _LEAST_SHARE and is_starved:
         yield Reason(obstacle=Obstacle.NO_CORE, amount=slowest.starved, usual=starved)
         nice = statistics.median(each.nice for each in usual)
         if mine.nice > nice:

@@ -196,7 +196,8 @@ def _table(profiles: Sequence[TaskProfile], straggler: Straggler | None, width: 
     first = None if straggler is None else straggler.task
     is_long = len(profiles) > _MOST_COLUMNS
     columns: dict[str, list[TaskProfile]] = {}
-    for each in sorted(profiles, key=lambda each: is_long and each.task != first):
+    order = sorted(profiles, key=lambda each: (len(each.task), each.task))  # hosts answer in any
+    for each in sorted(order, key=lambda each: is_long and each.task != first):
         name = each.task.partition(":")[0] if is_long and each.task != first else each.task
         columns.setdefault(name, []).append(each)
     titles = {n: n if ":" in n else f"{n} ({len(group)})" for n, group in columns.items()}

@@ -205,7 +205,15 @@ class Job:
             if task.pid is not None and not task.has_ended
             and task.host in hosts and hosts[task.host].pid_namespace == own
         }  # fmt: skip
-        found = measure(list(pids.values()))
+        samples = {
+            pid: [
+                each
+                for each in history.last(self.folder, task, 2)
+                if each.attempt == self.state.tasks[task].attempt
+            ]
+            for task, pid in pids.items()
+        }
+        found = measure(list(pids.values()), samples)
         return {task: found[pid] for task, pid in pids.items() if pid in found}
 
     def _sampled(self, task: TaskState) -> Usage | None:

@@ -15,7 +15,10 @@ _MAIN = "MainThread"
 _EVALUATOR = "evaluator:"
 CONVERTED = "/__autograph_generated_file"
 """In the path of a file that AutoGraph has made of a function, and that nobody can look at."""
-_LIBRARY = re.compile(rf"/(?:site|dist)-packages/|/lib(?:64)?/python3[^/]*/|{CONVERTED}")
+_LIBRARY = re.compile(
+    rf"/(?:site|dist)-packages/|/lib(?:64)?/python3[^/]*/|{CONVERTED}"
+    r"|^<string> (?:.*\.)?(?:<lambda>|__\w+__)$"  # of a namedtuple or a dataclass
+)
 _OWN_FILE = re.compile(r"\.py$|^<(?:string|stdin)>$")
 _LONGEST_TEXT = 1 << 21
 _MOST_PROCESSES = 4096
@@ -33,7 +36,8 @@ class Frame(Struct):
     @property
     def is_of_library(self) -> bool:
         """Whether the file is installed or generated, and not of the user's program."""
-        return _LIBRARY.search(self.file) is not None or _OWN_FILE.search(self.file) is None
+        where = f"{self.file} {self.function}"
+        return _LIBRARY.search(where) is not None or _OWN_FILE.search(self.file) is None
 
     @property
     def place(self) -> str:

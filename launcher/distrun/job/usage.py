@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from distrun.agent.linux import facts, processes
@@ -16,6 +17,7 @@ from distrun.job.history import last
 if TYPE_CHECKING:
     from distrun.agent.linux.gpus import GpusUsed
     from distrun.job.folder import JobFolder
+    from distrun.job.history import Sample
     from distrun.lifecycle import TaskState
 
 _SAMPLE_SECONDS = 0.1
@@ -52,10 +54,13 @@ def sampled(folder: JobFolder, task: TaskState) -> Usage | None:
     return Usage(cpu_percent=_percent(used, now.cpu_seconds, now.at - (at or now.at)), **same)
 
 
-def measure(pids: Sequence[int]) -> dict[int, Usage]:
+def measure(
+    pids: Sequence[int], samples: Mapping[int, Sequence[Sample]] = MappingProxyType({})
+) -> dict[int, Usage]:
     """The usage of each process with its descendants. Processes that have ended are left out.
 
-    This takes 100 ms: the CPU load is measured between two samples.
+    The CPU load is that since the newest of its samples that is 1 to 60 s old, or in the 100 ms
+    that this takes, in which the kernel counts one tick, 10% of a core, or none.
     """
     if not pids:
         return {}
@@ -72,11 +77,18 @@ def measure(pids: Sequence[int]) -> dict[int, Usage]:
         if any(map(processes.is_hidden, loads)):
             found[pid] = Usage(time.time(), None, None, None, None, None)
         elif loads:
-            earlier, ticks = (sum(each for each, _ in of.values()) for of in (before[pid], loads))
+            earlier, used = (
+                sum(each for each, _ in of.values()) / _TICKS for of in (before[pid], loads)
+            )
+            at, seconds = time.time(), elapsed
+            for each in samples.get(pid, ()):
+                before_used = used + 1 if each.cpu_seconds is None else each.cpu_seconds
+                if before_used <= used and 1 <= at - each.at <= 60:
+                    earlier, seconds = before_used, at - each.at
             found[pid] = Usage(
-                at=time.time(),
-                cpu_percent=_percent(earlier / _TICKS, ticks / _TICKS, elapsed),
-                cpu_seconds=round(ticks / _TICKS, 2),
+                at=at,
+                cpu_percent=_percent(earlier, used, seconds),
+                cpu_seconds=round(used, 2),
                 memory_bytes=_PAGE * sum(pages for _, pages in loads.values()),
                 gpu_memory_bytes=None if gpus is None else gpus.memory_of(list(loads)),
                 processes=len(loads),

@@ -471,8 +471,8 @@ class Timeouts(Frozen, kw_only=True):
         "nothing. Then they are restarted, as `restart` allows, or the job fails.")
     link: float | None = key(Duration(off=True, shortest=SHORTEST_LINK, why=_WHY_NOT_SHORTER),
         "60s",
-        help="How long a host may be unreachable before its tasks are stopped. At least "
-        f"{SHORTEST_LINK:g}s.")
+        help="How long a host may be unreachable until it is lost. Its tasks are stopped before, "
+        f"with 60s after 46 to 54 seconds. At least {SHORTEST_LINK:g}s.")
 
 
 _PORT = OneOf(

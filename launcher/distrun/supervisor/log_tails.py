@@ -29,7 +29,7 @@ _END_BYTES = 16 * 1024
 _SEARCHED_BYTES = 512 * 1024
 """How much of it is searched for other lines: a step's may be far before the last output."""
 _WORDS = (b"\nepoch ", b"epoch", b"step", b"iter", b"batch", b"loss")
-"""The last line with each of these may be progress. A search for all lines takes ten times longer."""
+"""The last line with each of these may be progress. To search for all such lines takes too long."""
 _LONGEST_LINE = 8192
 """Bytes of an unfinished line that are read again with its rest. Keras writes many backspaces."""
 _LINE_END = re.compile(rb"[\r\n]")

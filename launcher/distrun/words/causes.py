@@ -682,7 +682,8 @@ TEXTS: dict[Code, Words] = {
         f"its agent is gone{_because(c)}"
         + _if(
             all(each.code is not Code.POD_ENDED for each in c.within),
-            ": the host was restarted, or could not be reached for longer than timeouts.link",
+            ": the host was restarted, or could not be reached until its tasks were stopped, some "
+            "seconds before timeouts.link is over",
         )
     ),
     Code.AGENT_ABANDONED: lambda c: (

@@ -165,7 +165,7 @@ def _host_not_cleared(event: events.HostNotCleared) -> str:
     if event.seconds == 0:
         return (
             f"{event.host} cannot be reached; its lease is over, so no task of earlier attempts "
-            f"runs there ({cause_text(event.cause)})"
+            f"runs there, unless it is suspended ({cause_text(event.cause)})"
         )
     until = "" if event.seconds is None else f"; its lease ends in {format_duration(event.seconds)}"
     return (

@@ -197,6 +197,7 @@ class Code(StrEnum):
     SSH_NOT_ENDED = "ssh_not_ended"
     HEARTBEAT_MISSING = "heartbeat_missing"
     HOST_SILENT_TOO_LONG = "host_silent_too_long"  # seconds; within: as of AGENT_GONE
+    LAUNCHER_SUSPENDED = "launcher_suspended"  # seconds
 
     # Slurm ended the step of an agent, or did not start it. `name` is the id of Slurm's job, `text`
     # what Slurm printed.

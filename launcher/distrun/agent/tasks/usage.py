@@ -28,6 +28,7 @@ _SAMPLES_PER_AGE = 100
 """The interval is the time since the last start, divided by this: 700 samples a day."""
 _LONGEST_IDLE_INTERVAL = 10.0
 """While no task uses the processor, the interval doubles up to this."""
+_LONGEST_SKIP = 60.0
 _TREE_SECONDS = 30.0
 """How long the ids of a task's processes are used again: listing them reads every thread."""
 _GPU_INTERVAL = 10.0
@@ -119,7 +120,8 @@ class UsageSampler:
         is_same = last is not None and last.progress == dict(record.task.progress)
         before, record.printed = record.printed, _size(record.task.log)
         is_same = is_same and before == record.printed
-        if is_same and record.load == (count, ticks, pages):
+        is_same = is_same and last is not None and at - last.at < _LONGEST_SKIP
+        if (is_same and record.load == (count, ticks, pages)) or (record.pids and not count):
             record.skipped_at = at
             return True
         if last is not None and record.skipped_at:  # the change began after that

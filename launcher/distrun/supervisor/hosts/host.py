@@ -48,6 +48,8 @@ _TIMED = (
 """The messages whose time is changed from the host's clock to this machine's."""
 _LONGEST_HELLO = 1.0
 """Seconds that its first message may take: a clock that differs by no more is taken for right."""
+_LATE_SECONDS = 5.0
+"""A loop that notices the end of a lease as late as that was suspended."""
 _MAX_FIRST_ATTEMPTS = 4
 _FIRST_RETRY_SECONDS = 0.5
 _EXIT_SECONDS = 5.0
@@ -65,6 +67,11 @@ class LogEnd(NamedTuple):
 
     size: int
     is_awaited: Callable[[], bool]
+
+
+def _clock() -> float:
+    """Seconds that continue while this machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class HostObserver(Protocol):
@@ -118,6 +125,7 @@ class Host(LinkUser):
         self.mirror = LogMirror(logs, spec.log_max_size)
         loop = links.loop
         self._next_ack = loop.call_at(None, self._send_ack)
+        self._heard_at = _clock()
         self._lease_end = loop.call_at(None, self._mark_silent)
         """When the agent has certainly ended its tasks; never if it has no lease, or was never up.
         If it has none and broke the protocol: when it is not waited for any more."""
@@ -510,7 +518,7 @@ class Host(LinkUser):
     def _record_heartbeat(self) -> None:
         if self._lease == 0 or self.has_announced_exit:
             return
-        now = self._links.loop.now()
+        now, self._heard_at = self._links.loop.now(), _clock()
         if self._lease is not None:
             self._lease_end.move(now + self._lease)
         if self.reach.lifetime is Lifetime.LEASE:
@@ -557,6 +565,9 @@ class Host(LinkUser):
     @property
     def _known_loss(self) -> tuple[Cause, ...]:
         """Why the link is lost, unless heartbeats are all that is missing."""
+        silence = _clock() - self._heard_at
+        if self._lease and silence > self._lease + _LATE_SECONDS:
+            return (Cause(Code.LAUNCHER_SUSPENDED, seconds=round(silence)),)
         if self._loss is None or self._loss.code is Code.HEARTBEAT_MISSING:
             return ()
         return (self._loss,)
