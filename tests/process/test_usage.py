@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from distrun.job.usage import measure
+from distrun.agent.linux.gpus import gpus_used
 from harness.command import Distrun, python, recorded_events, write_program
 from harness.processes import survivors
 from harness.terminal import OpenTerminal
@@ -102,12 +102,12 @@ def test_gpus_are_sampled_by_nvidia_smi(distrun: Distrun, monkeypatch: pytest.Mo
     both = {"gpu_memory_bytes": 1024 << 20, "gpu_percent": 85.0}
     wait_until(lambda: samples(distrun) and both.items() <= samples(distrun)[-1].items())
     usage = distrun.status()["tasks"][0]["usage"]
-    assert (usage["processes"], usage["gpu_memory_bytes"]) == (2, None), "none is asked here"
+    assert (usage["processes"], usage["gpu_memory_bytes"]) == (2, 1024 << 20)
     assert usage["memory_bytes"] > 80_000_000, "of its child"
-    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
     shown = distrun.asked("status")
     assert "GPU MEM" in shown
     assert "1.1 GB" in shown, "of both processes"
+    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
     (task,) = json.loads(distrun.asked("profile", "--seconds", "1", "--json"))["tasks"]
     assert [(each["index"], each["slowed_by"]) for each in task["gpus"]] == [("1", ["power cap"])]
     (distrun.cwd / "go").touch()
@@ -115,11 +115,9 @@ def test_gpus_are_sampled_by_nvidia_smi(distrun: Distrun, monkeypatch: pytest.Mo
 
 
 def test_untold_memory_of_gpus_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_program(tmp_path / "nvidia-smi", f"#!/bin/sh\necho '{os.getpid()}, GPU-b, [N/A]'")
+    write_program(tmp_path / "nvidia-smi", "#!/bin/sh\necho '7, GPU-b, [N/A]'")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    usage = measure([os.getpid()])[os.getpid()]
-    assert usage.gpu_memory_bytes is None
-    assert usage.memory_bytes
+    assert gpus_used().memory_of([7]) is None
 
 
 def test_a_task_too_small_to_be_measured_has_an_unknown_peak(distrun: Distrun) -> None:

@@ -30,6 +30,17 @@ def test_a_spare_takes_the_place_of_a_lost_host(lose: Any, world: Launch) -> Non
     job.succeed()
 
 
+def test_a_restart_that_waits_does_not_show_the_former_one_as_its_own(world: Launch) -> None:
+    job = world(3, spares=1)
+    job.cut("h2")
+    job.until(lambda: job.state_of("h2") == "lost", 70)
+    job.advance(5)
+    job.cut("h3")
+    job.until(lambda: job.state_of("h3") == "lost", 70)
+    assert job.status()["state"] == "restarting"
+    assert "  earlier " in job.shown(132, "status")
+
+
 def test_without_room_fewer_workers_continue_and_grow_at_the_next_restart(world: Launch) -> None:
     job = world(3, cluster={"worker": 3}, restart={"min_workers": 2})
     job.cut("h2")

@@ -20,9 +20,10 @@ from distrun.errors import UsageError
 def command(job: str | None, as_json: bool, timing: bool, watch: bool) -> int:
     """Show the state of a job and of each of its tasks. Default: the running job, else the newest.
 
-    CPU, memory and GPU memory are sums over a task's whole process tree. Once a task has ended,
-    they are its processor time and the peak of its memory, over all its attempts. SEEN is when the
-    task reported its progress, or printed something.
+    CPU, memory and GPU memory are sums over a task's whole process tree, sampled every 2 s at
+    first, and every minute in a job that runs for long. Once a task has ended, they are its
+    processor time and the peak of its memory, over all its attempts. SEEN is when the task
+    reported its progress, or printed something.
 
     \b
       distrun status

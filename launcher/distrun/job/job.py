@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from distrun.advice.model import SECONDS, Advice, Symptom
-from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol import Progress
 from distrun.agent.protocol.causes import Code
@@ -184,37 +183,12 @@ class Job:
             phase=LOST if self.is_lost and not task.has_ended else task.phase.value,
             restarts_at=incident.due_at if incident is not None and is_restarting else None,
             log=str(self.folder.log_of(task.name)),
-            usage=self._usage.get(task.name) or self._sampled(task),
+            usage=self._sampled(task),
             used=self._used_by(task),
             progress=self._reports[task.name].values,
             progress_at=self._reports[task.name].at or None,
             last_output_at=None if task.has_ended else self.folder.last_output(task.name),
         )
-
-    @cached_property
-    def _usage(self) -> dict[str, Usage]:
-        """What the tasks use now whose process ids this process sees."""
-        if self.supervisor is None:
-            return {}
-        from distrun.job.usage import measure
-
-        own, hosts = pid_namespace(), self.state.hosts
-        pids = {
-            task.name: task.pid
-            for task in self.state.tasks.values()
-            if task.pid is not None and not task.has_ended
-            and task.host in hosts and hosts[task.host].pid_namespace == own
-        }  # fmt: skip
-        samples = {
-            pid: [
-                each
-                for each in history.last(self.folder, task, 2)
-                if each.attempt == self.state.tasks[task].attempt
-            ]
-            for task, pid in pids.items()
-        }
-        found = measure(list(pids.values()), samples)
-        return {task: found[pid] for task, pid in pids.items() if pid in found}
 
     def _sampled(self, task: TaskState) -> Usage | None:
         if not self.is_running or task.started_at is None or task.has_ended:

@@ -41,7 +41,7 @@ class GpusUsed(Report):
         return round(sum(loads) / len(loads), 1) if loads else None
 
 
-def gpus_used(*, with_load: bool) -> GpusUsed:
+def gpus_used() -> GpusUsed:
     """Ask nvidia-smi. May block for 20 s a question. Raises OSError: it does not answer."""
     memory: Dict[str, Optional[int]] = {}
     gpus: Dict[str, List[str]] = {}
@@ -52,7 +52,7 @@ def gpus_used(*, with_load: bool) -> GpusUsed:
             more, known = row[2], memory.get(row[0], 0)
             is_known = more.isdigit() and known is not None
             memory[row[0]] = (known or 0) + int(more) * _MEBIBYTE if is_known else None
-    loads = query("--query-gpu=uuid,utilization.gpu") if with_load else []
+    loads = query("--query-gpu=uuid,utilization.gpu")
     percent = {row[0]: float(row[1]) for row in loads if len(row) == 2 and row[1].isdigit()}
     return GpusUsed(memory, gpus, percent, _sees_all_ids())
 

@@ -6,7 +6,6 @@ import contextlib
 import os
 import resource
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Tuple, Union
 
 from distrun.agent.linux import facts, processes
@@ -25,10 +24,10 @@ if TYPE_CHECKING:
 
 _FIRST_INTERVAL = 2.0
 _SAMPLES_PER_AGE = 100
-"""The interval is the time since the last start, divided by this: 700 samples a day."""
+"""The interval is the time since the last start, divided by this, and a minute at most."""
 _LONGEST_IDLE_INTERVAL = 10.0
 """While no task uses the processor, the interval doubles up to this."""
-_LONGEST_SKIP = 60.0
+_LONGEST_INTERVAL = 60.0
 _TREE_SECONDS = 30.0
 """How long the ids of a task's processes are used again: listing them reads every thread."""
 _GPU_INTERVAL = 10.0
@@ -63,10 +62,10 @@ class _Record:
 
 
 class UsageSampler:
-    """Reports what tasks use: every 2 s at first, and ever more rarely the older they are.
+    """Reports what tasks use: every 2 s at first, and more rarely the older they are.
 
     A task that has used no processor time, and reported and printed nothing since its last sample,
-    is not sampled in full: its processes are only looked at.
+    is sampled in full once a minute: its processes are only looked at.
     """
 
     def __init__(self, loop: Loop, report: Callable[[Report], None]) -> None:
@@ -91,7 +90,8 @@ class UsageSampler:
 
     def _sample(self) -> None:
         now, at = self._loop.now(), time.time()
-        interval = max(_FIRST_INTERVAL, (now - self._last_start) / _SAMPLES_PER_AGE)
+        age = now - self._last_start
+        interval = min(max(_FIRST_INTERVAL, age / _SAMPLES_PER_AGE), _LONGEST_INTERVAL)
         running = [each for each in self._records.values() if each.task.is_running]
         with contextlib.suppress(OSError):
             self._host_idle = processes.core_seconds()[1]
@@ -120,7 +120,7 @@ class UsageSampler:
         is_same = last is not None and last.progress == dict(record.task.progress)
         before, record.printed = record.printed, _size(record.task.log)
         is_same = is_same and before == record.printed
-        is_same = is_same and last is not None and at - last.at < _LONGEST_SKIP
+        is_same = is_same and last is not None and at - last.at < _LONGEST_INTERVAL
         if (is_same and record.load == (count, ticks, pages)) or (record.pids and not count):
             record.skipped_at = at
             return True
@@ -143,8 +143,7 @@ class UsageSampler:
 
         if self._gpu_call is None and now >= self._gpus_due:
             self._gpus_due = now + max(_GPU_INTERVAL, interval)
-            ask = partial(gpus_used, with_load=True)
-            self._gpu_call = report_call(self._loop, ask, _GPU_SECONDS, follow)
+            self._gpu_call = report_call(self._loop, gpus_used, _GPU_SECONDS, follow)
 
     def end(self, task: Task, spent: List[processes.ChildUsage]) -> Totals:
         """Forget a task that was reaped, and return what it has used in all."""
