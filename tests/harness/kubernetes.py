@@ -31,30 +31,7 @@ admin-token,admin,admin,system:masters
 kcm-token,system:kube-controller-manager,kcm,system:masters
 sched-token,system:kube-scheduler,sched
 """
-_CONTAINERD = """\
-version = 2
-root = "{folder}/root"
-state = "{folder}/state"
-disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs",
-  "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.devmapper"]
-[grpc]
-  address = "{folder}/containerd.sock"
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "local/pause:1"
-  stream_server_address = "127.0.0.1"
-  stream_server_port = "0"
-  disable_apparmor = true
-  restrict_oom_score_adj = true
-  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-    runtime_type = "io.containerd.runc.v2"
-    base_runtime_spec = "{folder}/runtime.json"
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-      BinaryName = "{home}/bin/runc"
-      SystemdCgroup = false
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "{home}/cni"
-    conf_dir = "{folder}/cni"
-"""
+_CONTAINERD = Path(__file__).with_name("containerd.toml").read_text()
 # Both need one of the user's inotify instances, of which other tests may have all for a moment.
 _BOOT = r"""
 export {path}

@@ -34,22 +34,7 @@ NEEDED = ("ip", "nsenter", "ssh", "ssh-keygen", "sshd", "unshare", "mount", "nft
 _PR_SET_PDEATHSIG = 1
 _DEADLINE = 60.0
 _PATH = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
-_SSHD = """\
-ListenAddress 0.0.0.0:22
-HostKey {folder}/host_key
-AuthorizedKeysFile {folder}/authorized_keys
-PidFile none
-StrictModes no
-UsePAM no
-UseDNS no
-PasswordAuthentication no
-KbdInteractiveAuthentication no
-PermitRootLogin yes
-PrintMotd no
-MaxStartups 200
-LogLevel VERBOSE
-AcceptEnv LANG
-"""
+_SSHD = Path(__file__).with_name("sshd_config").read_text()
 # The key exchange that costs least: the tests open hundreds of connections on two cores.
 _CLIENT = """\
 Host *

@@ -44,25 +44,7 @@ from harness.command import write_program
 from harness.values import not_none
 from harness.waiting import wait_until
 
-TEXT = """\
-strategy: multi_worker_mirrored
-cluster: {worker: 2}
-hosts: kubernetes
-kubernetes:
-  image: i
-  context: c
-  cpus: 4
-  gpus: 1
-  queue: team
-  pod:
-    spec:
-      nodeSelector: {pool: gpu}
-      initContainers: [{name: first, image: i}]
-      containers:
-        - {name: beside, image: i}
-        - {resources: {limits: {amd.com/gpu: 1}}, env: [{name: A, value: b}]}
-program: {script: train.py, workdir: sub, args: [train.py]}
-"""
+TEXT = Path(__file__).with_name("kubernetes.yaml").read_text()
 NAME = "distrun-job-x"
 
 
