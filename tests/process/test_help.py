@@ -253,7 +253,7 @@ def test_init_overwrites_nothing_unless_told_to(distrun: Distrun, tmp_path: Path
 
 SLIPS = {
     "train.py": "No such command 'train.py'. Use 'distrun run train.py'.", "lanch job.yaml": "",
-    "launch -n 2 train.py --epochs 3": "is a Python script, not a YAML file\n  distrun run",
+    "launch -n 2 train.py --epochs 3": "`distrun run --print-spec` writes one\n  distrun run",
     "plan job.yaml --epochs=3": "distrun plan job.yaml -- --epochs",
     "launch job.yaml -n 2": "--set cluster.worker=2", "run --num-workers 2 train.py": "",
     "plan job.yaml --strct": "Did you mean '--strict'?",
@@ -283,6 +283,7 @@ def test_who_does_what_is_suggested_succeeds(distrun: Distrun) -> None:
             again = [meant[1] if each == wrong else each for each in words.split()]
         distrun.checked(*again)
     assert "job.yaml" not in distrun.told(2, "launch", "training"), "nothing is like it"
+    assert "name the manifest of a TFJob" in distrun.told(2, "import", "training")
 
 
 def test_advice_names_the_job_also_the_newest(distrun: Distrun) -> None:

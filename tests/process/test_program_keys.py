@@ -119,8 +119,9 @@ def test_what_is_not_expanded_or_not_there(distrun: Distrun, terminal: OpenTermi
         "script": "train.py",
         "args": ["--data", "$HOME/data", "--out=~/out", "~", *unchanged, "--lr 0.1"],
         "env": {"CACHE": "~/cache", "PRICE": "$5"},
-        "python": "python9.9",
+        "python": "own",
     }
+    (distrun.cwd / "own/bin/python").mkdir(parents=True)
     path = distrun.write_spec("", 1, program=program)
     window = terminal("validate", path, columns=200)
     assert window.finish() == 0
@@ -128,7 +129,7 @@ def test_what_is_not_expanded_or_not_there(distrun: Distrun, terminal: OpenTermi
     keys = [line.partition(":")[0] for line in text.splitlines() if ": warning: " in line]
     assert sorted(keys) == [*["program.args"] * 4, "program.env.CACHE", "program.python"]
     assert "nothing expands the '$HOME' in '$HOME/data'" in text
-    assert "there is no program" in text
+    assert "there is no program 'own' in PATH; write own/bin/python" in text
     expanded = {"command": ["sh", "-c", "echo $HOME ~", "$HOME"], "args": ["~"]}
     distrun.write_spec("", 1, program=expanded)
     assert "warning" not in distrun("validate", path).stderr

@@ -45,6 +45,14 @@ def leaves(window: Terminal, code: int) -> None:
 def test_tasks_log_and_stacks_of_the_chosen_one(distrun: Distrun, terminal: OpenTerminal) -> None:
     (distrun.cwd / "held.py").write_text(HELD)
     job = distrun.detached(f"exec {sys.executable} held.py", workers=6)
+    window = terminal("watch", job)
+    window.shows("worker:5")
+    for columns in range(80, 130):  # what is drawn is not read: it waits for that
+        window.resize(columns, 24)
+        window.process.send_signal(signal.SIGWINCH)
+        time.sleep(0.1)
+    window.close()
+    assert window.process.wait(30) == -signal.SIGHUP, "it ends with its terminal"
     window = terminal("watch", job, columns=60, rows=14)
     window.shows(job, "TASK", "STATE", "MEM", "worker:0", "log of worker:0", "begun worker:0")
     window.type("\x1b[B")  # down

@@ -72,6 +72,7 @@ NO_TESTS = {"x_test": np.zeros((0, 28, 28), np.uint8), "y_test": np.zeros(0, np.
 OWN_WEIGHTS = np.linspace(0.5, 2, TRAIN)
 WRONG: list[tuple[Write, str]] = [
     (lambda *_: None, r"no mnist in .*put mnist\.npz there"),
+    (lambda folder, _: folder.rmdir(), "there is no folder /.*, see --data-dir"),
     *((cut(IDX_NAMES["x_train"], share), "train-images-idx3-ubyte cannot be read")
       for share in (0.0, 0.00015, 0.0005, 0.5)),  # nothing, a part of its head, of its images
     *((cut("mnist.npz", share), r"mnist\.npz cannot be read") for share in (0.0, 0.01, 0.5, 0.99)),

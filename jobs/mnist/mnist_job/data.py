@@ -109,6 +109,8 @@ def read_folder(folder: Path, dataset: str = "mnist") -> DataSet:
             content = path.read_bytes()
             arrays.append(_idx(gzip.decompress(content) if path.suffix else content))
     except FileNotFoundError as error:
+        if not folder.is_dir():
+            raise JobError(f"there is no folder {folder.absolute()}, see --data-dir") from error
         advice = f"put {dataset}.npz there, or {'-ubyte, '.join(_FILES)}-ubyte"
         raise JobError(f"no {dataset} in {folder}: {advice}: it lacks {path.name}") from error
     except _BROKEN as error:

@@ -69,7 +69,8 @@ def _words(line: str) -> list[str]:
 
 def _read(path: str) -> str:
     problems, shown = Problems(), STDIN_NAME if path == STDIN else path
-    content = read_spec(path, shown, problems)
+    begin = "name the manifest of a TFJob, such as `kubectl get tfjob NAME -o yaml` prints"
+    content = read_spec(path, shown, problems, begin)
     text = None if content is None else decode(content, shown, problems)
     problems.raise_if_any()
     return text or ""

@@ -51,6 +51,8 @@ def watch(folder: JobFolder) -> int:
         raise UsageError("watch needs a terminal", hint=hint)
     from distrun.cli.watch_screen import WatchApp
 
+    # textual would wait forever to write to a terminal that is gone.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     code = WatchApp(folder).run() or 0
     # A scheduler may not answer: what asks it is not waited for, and would stay.
     for each in [*processes.tree(os.getpid())][1:]:

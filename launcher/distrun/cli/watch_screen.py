@@ -152,7 +152,7 @@ class WatchApp(App[int]):
     def on_mount(self) -> None:
         loop = asyncio.get_running_loop()
         loop.set_default_executor(self._threads)
-        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for signum in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(signum, self.exit, 128 + signum)
         self._table.focus()
         self._pane.anchor()  # the head may grow, above it

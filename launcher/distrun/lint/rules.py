@@ -268,7 +268,7 @@ def missing_module(program: Program, _: Spec) -> Iterator[Problem]:
     for top, use in imported_modules(program).items():
         if top not in program.missing or any(each.endswith(f"{top}.py") for each in program.words):
             continue  # one whose file it names it may write
-        near = nearest(top, program.beside)
+        near = nearest(top, program.beside - {stem})  # it does not import itself
         other = "install it for this interpreter, or correct the name"
         hint = other if near is None else f"did you mean {quoted(near)}?"
         hint = f"run {program.install} {top}" if top in _NAMED_AS_PACKAGES else hint

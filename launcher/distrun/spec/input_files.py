@@ -18,14 +18,14 @@ _DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 """Names of what a shell has opened, e.g. for `<(command)`: this may be a pipe."""
 
 
-def read_spec(path: str, shown: str, problems: Problems) -> bytes | None:
+def read_spec(path: str, shown: str, problems: Problems, begin: str = _BEGIN) -> bytes | None:
     """The spec's bytes, or None after adding a problem. Raises UsageError if it does not exist."""
     try:
         return read_file(path, shown, problems)
     except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a NUL in the path
         raise UsageError(
             f"{printable(shown)}: there is no such file",
-            hint=_like_named(path, shown) or _bundled(shown) or _BEGIN,
+            hint=_like_named(path, shown) or _bundled(shown) or begin,
         ) from None
 
 

@@ -29,7 +29,8 @@ def refuse_script(path: str) -> None:
     """Raise UsageError if the path is that of a Python script."""
     if path.endswith((".py", ".pyw")):
         raise UsageError(
-            f"{printable(path)} is a Python script, not a YAML file",
+            f"{printable(path)} is a Python script, and no YAML file: "
+            "`distrun run --print-spec` writes one",
             hint=f"distrun run {printable(shlex.quote(path))}",
         )
 

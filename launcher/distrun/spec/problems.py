@@ -150,7 +150,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """A hint for a name that is not in `known`: the nearest name, or all names."""
     names = list(known)
     found = nearest(name, names)
-    return f"did you mean {quoted(found)}?" if found else "known: " + ", ".join(names)
+    return f"did you mean {quoted(found)}?" if found else f"known: {', '.join(names) or 'none'}"
 
 
 def printable(text: str) -> str:

@@ -161,6 +161,8 @@ def check_executables(spec: Spec) -> Iterator[Problem]:
         is_line = key == "command" and "/" not in name
         is_line = is_line and (" " in name or re.search(OF_SHELLS, line) is not None)
         hint = command_hint(line) if is_line else "correct its name, or install it"
+        inside = os.path.join(name, "bin/python")  # `name` is a virtual environment
+        hint = f"write {inside}" if os.path.exists(os.path.join(workdir, inside)) else hint
         yield Mark(f"{where}.{key}").problem(message, hint)
 
 
