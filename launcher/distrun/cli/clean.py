@@ -77,11 +77,9 @@ def command(everything: bool, older_than: float | None, dry_run: bool) -> int:
 def _unremoved_error(folder: JobFolder, error: OSError) -> HostError:
     file = error.filename or str(folder.path)
     what = f"job {folder.job_id} was not removed: {file}: {error.strerror}"
-    quoted = shlex.quote(file)
     repairs = {
         errno.EACCES: f"make its folder writable: chmod u+rwx {shlex.quote(os.path.dirname(file))}",
-        errno.EPERM: f"if it is immutable (lsattr -d {quoted}): chattr -i {quoted}",
-        errno.EBUSY: f"if something is mounted there: umount {quoted}",
+        errno.EBUSY: f"if something is mounted there: umount {shlex.quote(file)}",
     }
     repair = repairs.get(error.errno or 0, "remove what keeps it")
     return HostError(what, hint=f"{repair}; then run `distrun clean` again")

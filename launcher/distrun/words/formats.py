@@ -18,7 +18,7 @@ _WHOLE = re.compile(
     r"`[^`]*`|'(?:distrun |/)[^']*'(?! -m )"
     r"|(?:(?<=: )|(?<=; )|(?<=\()|(?<=run )|(?<=  )|^)"
     r"(?:distrun (?:logs|ps|status|stacks|events|[a-z]+(?<!s)(?= |$))|kill -|rm -|tar -"
-    r"|(?:chmod|chattr|conda|iconv|jupyter|sed|sysctl|umount) "
+    r"|(?:chmod|conda|iconv|jupyter|sed|sysctl|umount) "
     r"|(?:(?:'[^']*'|\S+) -m|uv) pip )(?:'[^']*'|[^';,)·]|,(?! ))*(?<! )"
     r"|(?<!\S)--?[a-z][\w-]*(?: [A-Z]{2,}\b| \d+\b)"
 )
