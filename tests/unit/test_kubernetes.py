@@ -510,21 +510,41 @@ def test_why_no_pods_come_is_told_once_each(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(kubectl, "run", lambda *_, **__: json.dumps(job))
     left = {"p": pod(conditions=[{"type": "PodScheduled", "status": "False"}])}
     waits = {"p": pod(phase="Pending")}
-    states: Any = [(1, {}), (1, {}), (0, {}), (0, left), (0, left), (0, waits), (0, waits), (1, {})]
+    init = [{"name": "i", "state": {"terminated": {"exitCode": 3, "message": "no bucket"}}}]
+    fails = {**waits, "q": pod(initContainerStatuses=init)}
+    states: Any = [(1, {}), (1, {}), (0, {}), (0, left), (0, left), (0, waits), (0, waits)]
+    states += [(0, fails), (1, {})]
     for suspend, kept._pods in states:
         kept._refusal = None if suspend else Cause(Code.POD_NOT_CREATED, text="quota")
         job["spec"]["suspend"] = suspend
         kept._requests = [keeper._Request(each, "", "", -1) for each in ("h1", "h2")]
         kept._create_missing("", ["h1", "h2"])
     gone = CauseError(kubectl.failure(1, 'namespaces "n" not found'))
-    monkeypatch.setattr(kubectl, "run", mock.Mock(side_effect=gone))
-    kept._pods, kept._requests = {}, [keeper._Request(each, "", "", -1) for each in ("h1", "h2")]
+    refuses = mock.Mock(side_effect=gone)
     kept._loop.now.return_value = 0.0  # type: ignore[attr-defined]
-    kept._look_for_pods()
-    assert "not found" in not_none(kept._refusal).text  # what the job ends with
+    running = {"p": {"metadata": {"name": "p"}, "status": RUNNING}}
+    answers = mock.Mock(
+        side_effect=lambda *_, **__: json.dumps({**job, "spec": {"parallelism": 2}})
+    )
+    said = []
+    for run, kept._pods in ((refuses, {}), (answers, waits), (answers, running)):
+        monkeypatch.setattr(kubectl, "run", run)
+        kept._of_host = {"h0": "p"} if kept._pods == running else {}
+        kept._requests = [keeper._Request(each, "", "", -1) for each in ("h1", "h2")]
+        kept._look_for_pods()
+        said.append(not_none(kept._refusal).text)
+    assert "not found" in said[0]  # what the job ends with
     no_pods = Code.POD_NOT_CREATED
-    pending = (Code.POD_UNSCHEDULABLE, Code.POD_PENDING)
-    codes = (Code.POD_QUEUED, no_pods, *pending, Code.POD_QUEUED, no_pods)
+    pending = (Code.POD_UNSCHEDULABLE, Code.POD_PENDING, Code.POD_NOT_STARTED)
+    codes = (
+        Code.POD_QUEUED,
+        no_pods,
+        *pending,
+        Code.POD_QUEUED,
+        no_pods,
+        Code.POD_PENDING,
+        no_pods,
+    )
     assert [each.args for each in told.mock_calls] == [(h, c) for c in codes for h in ("h1", "h2")]
 
 
@@ -680,7 +700,7 @@ REFUSED = 'error when creating "STDIN": jobs.batch "j" is forbidden: '
          "log in"),
         ('error validating data: Get "http://localhost:8080/openapi/v2": dial tcp', "KUBECONFIG"),
         ("command terminated with exit code 137", "kubernetes.memory"),
-        (f'{REFUSED}error looking up service account n/a: serviceaccount "a" not found', "rights"),
+        (f'{REFUSED}error looking up service account n/a: serviceaccount "a" not found', "name in"),
     ],
 )  # fmt: skip
 def test_the_advice_is_about_what_kubernetes_refuses(said: str, advice: str) -> None:
@@ -766,6 +786,8 @@ def test_a_role_may_have_pods_of_its_own() -> None:
         ({"spec": {"containers": ["c"]}}, r"spec.containers\[0\] must be a mapping"),
         ({"spec": {"terminationGracePeriodSeconds": "5"}}, "must be a whole number"),
         ({"spec": {"containers": [{"args": ["a"]}]}}, "distrun has its own args"),
+        ({"spec": {"containers": [{"name": "tensorflow"}]}}, "container tensorflow has no image"),
+        ({"spec": {"containers": [{"env": [{"name": "A", "value": 3}]}]}}, "value must be a text"),
         ({"spec": {"hostPID": True}}, "spec.hostPID: distrun ends all processes of its pods"),
         ({"spec": {"restartPolicy": "OnFailure"}}, "spec.restartPolicy: it is Never"),
     ],

@@ -299,6 +299,7 @@ def test_each_command_that_a_message_names_is_one() -> None:
     assert tried > 40
 
 
+IN_PODS = {"sync": "off", "": "kubernetes: {image: i}\nhosts: kubernetes\n"}
 IN_COMMAND = "[python, train.py, --ckpt_dir, ck]"
 HOSTS = "hosts: [h1, h2]\nrestart: {max: 3}\n"
 
@@ -327,7 +328,8 @@ HOSTS = "hosts: [h1, h2]\nrestart: {max: 3}\n"
         ("[--restore=ck]", HOSTS, "[ck]", {"shared": "[ck]"}),
         ("[--checkpoint_every, 10, --checkpoint, none, --data_dir, d]", HOSTS, "", {}),
         ("[--init_checkpoint, m]", HOSTS, "", {}),
-        ("[a]", "kubernetes: {image: i}\n", "add 'hosts", {"sync": "off\nhosts: kubernetes"}),
+        ("[a]", "kubernetes: {image: i}\n", "write 'hosts", IN_PODS),
+        ("[a]", "kubernetes: {image: i}\nhosts: [kubernetes]\n", "write 'hosts", IN_PODS),
         ("[a]", "kubernetes: {image: i}\nhosts: [localhost]\n", "", {}),
     ],
 )  # fmt: skip
@@ -335,10 +337,10 @@ def test_each_suggestion_about_arguments_works(
     folder: Path, args: str, more: str, suggested: str, better: dict[str, str]
 ) -> None:
     def warnings(program: dict[str, str]) -> list[str]:
-        text = "".join(f"  {key}: {value}\n" for key, value in program.items())
+        text = "".join(f"  {key}: {value}\n" for key, value in program.items() if key)
         spec = "strategy: multi_worker_mirrored\ncluster: {worker: 2}\nprogram:\n"
         what = "" if args == IN_COMMAND else "  script: train.py\n"
-        spec += f"{what}{text}{more}"
+        spec += f"{what}{text}{program.get('', more)}"
         loaded = load_text(folder, spec, environ={"PATH": "x", "HOME": "/home/u"})
         return [each.hint for each in check_values(loaded)]
 

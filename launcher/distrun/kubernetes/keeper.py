@@ -231,8 +231,9 @@ class Keeper:
         if self._watch is not None and time.monotonic() > self._watch.begun + _WATCH_SECONDS:
             self._end_watch(self._watch)
             self._start_watch()
-        if not self._pods:
-            self._refusal = self._why_no_pods()
+        needed = {*self._of_host, *(each.host for each in wanted)}
+        alive = sum(not pods.has_ended(each) for each in self._pods.values())
+        self._refusal = self._why_no_pods() if alive < len(needed) else None
         for shape in {each.shape for each in wanted}:
             hosts = [each.host for each in wanted if each.shape == shape]
             try:
@@ -275,13 +276,12 @@ class Keeper:
 
     def _why_pending(self) -> Cause:
         found = [each for each, _ in self._obstacles()]
-        kept = [each for each in found if each.code is Code.POD_UNSCHEDULABLE]
+        found.sort(key=lambda each: each.code is Code.POD_PENDING)
+        said = [explained(self._kubectl, each) for each in found[:1]]
         if self._refusal is not None and self._refusal.code is Code.POD_NOT_CREATED:
-            kept += [] if self._pods or self._refusal.text == _UNTOLD else [self._refusal]
-        for each in [] if kept else found[:1]:  # of the first, what its kubelet says
-            said = explained(self._kubectl, each)
-            kept += [] if said == each else [said]
-        return kept[0] if kept else Cause(Code.POD_PENDING, name=self._name)
+            said.append(self._refusal)
+        nothing = Cause(Code.POD_PENDING, name=self._name)
+        return next((each for each in said if each.text not in ("Pending", _UNTOLD)), nothing)
 
     def _tell(self, shape: str, hosts: list[str], cause: Cause) -> None:
         """Tell hosts why pods do not come, once that changes."""

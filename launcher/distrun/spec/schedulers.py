@@ -146,7 +146,7 @@ class SlurmSpec(Frozen, kw_only=True):
 _FORM: dict[str, Any] = {
     "metadata": {"labels": {}},
     "spec": {
-        "containers": [{"env": [{}], "volumeMounts": [{}], "resources": {}}],
+        "containers": [{"env": [{"value": ""}], "volumeMounts": [{}], "resources": {}}],
         "initContainers": [{}],
         "volumes": [{}],
         "tolerations": [{}],
@@ -196,6 +196,9 @@ def _faults(spec: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if own and each.get("name", _CONTAINER) == _CONTAINER:
             message = f"containers: distrun has its own {min(own)} in its container"
             yield message, "write the program in program.command"
+        if each.get("name", _CONTAINER) != _CONTAINER and not each.get("image"):
+            message = f"containers: the container {each['name']} has no image"
+            yield message, "give it one; the program's container needs no name: remove that"
 
 
 def _has_form(node: Node, form: Any, path: str, problems: Problems) -> bool:
@@ -206,10 +209,12 @@ def _has_form(node: Node, form: Any, path: str, problems: Problems) -> bool:
     if isinstance(form, list) and isinstance(node, Sequence):
         items = enumerate(node.items)
         return all(_has_form(each, form[0], f"{path}[{at}]", problems) for at, each in items)
-    if isinstance(form, int) and isinstance(node, Scalar) and type(node.value) is int:
+    fits = (str, type(None)) if form == "" else (type(form),)
+    if isinstance(node, Scalar) and type(node.value) in fits:
         return True
-    words = {dict: "a mapping", list: "a list", int: "a whole number"}
-    mismatch(node, path, words[type(form)], problems)
+    words = {dict: "a mapping", list: "a list", int: "a whole number", str: "a text"}
+    hint = "put quotes around it" if form == "" else ""
+    mismatch(node, path, words[type(form)], problems, hint)
     return False
 
 

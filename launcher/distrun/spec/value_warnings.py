@@ -100,9 +100,10 @@ def check_values(spec: Spec) -> Iterator[Problem]:
     yield from _check_checkpoints(spec)
     program, first = spec.program, spec.hosts[0]
     is_queued = first.slurm is not None and first.slurm.job == "" and spec.slurm == SlurmSpec()
-    if spec.kubernetes is not None and (first == HostSpec() or is_queued):
+    is_named = first.name == "kubernetes"  # a host of that name, in a list
+    if spec.kubernetes is not None and (first == HostSpec() or is_queued or is_named):
         text = "it has no effect without 'hosts: kubernetes'"
-        yield Mark("kubernetes").problem(text, "add 'hosts: kubernetes'")
+        yield Mark("kubernetes").problem(text, "write 'hosts: kubernetes'")
     if any(map(_ADDRESS.search, (*program.argv, *program.args))) and not spec.says_port:
         yield Mark(f"program.{program.kind.value}").problem(*OWN_PORT)
     is_shell = program.kind is ProgramKind.COMMAND and _is_shell(program.argv)

@@ -297,8 +297,8 @@ _ON_REFUSALS = {
         what it names in `kubernetes`, mostly in `kubernetes.pod`""",
     "names no queue": """set `kubernetes.queue`: `kubectl get localqueues` lists them; to submit,
         have the administrators exempt the namespace (managedJobsNamespaceSelector)""",
-    "service ?account": """docs/kubernetes.md has the service account that it needs, with its
-        rights; its name is `kubernetes.service_account`""",
+    "service ?account": """create it, or correct its name in `kubernetes.pod`; that of a submitted
+        job's supervisor is `kubernetes.service_account`, with the rights in docs/kubernetes.md""",
     "exit code 137": "set `kubernetes.memory`: the namespace's default may be too small",
     'context "': "correct `kubernetes.context`: `kubectl config get-contexts` lists them",
     "namespaces .*not found": "correct `kubernetes.namespace`, or have the namespace created",
