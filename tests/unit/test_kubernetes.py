@@ -361,10 +361,13 @@ def test_what_is_active(problem: str | None, state: str, is_active: bool) -> Non
     assert not replace(job, is_over=True).is_active
 
 
-def test_a_job_whose_record_came_without_an_end_is_lost(folder: JobFolder) -> None:
-    folder.note_batch_job(BatchJob(id=NAME, namespace="n", is_released=True))
-    job = read_job(folder)
-    assert (job.phase, job.cause_word) == ("lost", "unknown_to_scheduler")
+def test_a_job_whose_record_came_without_an_end_is_lost(folder: JobFolder, spec: Spec) -> None:
+    queued_job.record_queued(folder, spec, NAME, "Kubernetes")
+    for own in (True, False):
+        folder.note_batch_job(BatchJob(id=NAME, namespace="n", is_released=True, is_own=own))
+        job = read_job(folder)
+        assert (job.phase, job.cause_word) == ("lost", "unknown_to_scheduler")
+        assert (job.resume_command is not None) is own
 
 
 def test_a_cluster_that_does_not_answer_for_a_moment_is_asked_again(
@@ -535,7 +538,7 @@ def test_why_no_pods_come_is_told_once_each(monkeypatch: pytest.MonkeyPatch) -> 
         said.append(not_none(kept._refusal).text)
     assert "not found" in said[0]  # what the job ends with
     no_pods = Code.POD_NOT_CREATED
-    pending = (Code.POD_UNSCHEDULABLE, Code.POD_PENDING, Code.POD_NOT_STARTED)
+    pending = (Code.POD_UNSCHEDULABLE, Code.POD_PENDING, Code.POD_PENDING)
     codes = (
         Code.POD_QUEUED,
         no_pods,

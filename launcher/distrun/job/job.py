@@ -500,11 +500,12 @@ class Job:
 
     @property
     def resume_command(self) -> str | None:
-        """The command that continues it; None if it runs or has succeeded."""
+        """The command that continues it; None if it runs, has succeeded, or is another machine's."""
         can_resume = (
             not self.is_running
             and self.record_fault is None
             and resumption.is_resumable(self.state)
+            and getattr(self.folder.batch_job(), "is_own", True)
         )
         return f"distrun resume {self.folder.job_id}" if can_resume else None
 

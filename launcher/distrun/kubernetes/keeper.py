@@ -290,7 +290,9 @@ class Keeper:
             self._told[shape] = known
             if cause.code is Code.POD_QUEUED:
                 self._deadline.cancel()
-            self._fail(cause, hosts)
+            # Another pod may start: until the deadline, that is waited for.
+            may_pass = cause.code in (Code.POD_NOT_STARTED, Code.POD_IMAGE_MISSING)
+            self._fail(cause._replace(code=Code.POD_PENDING) if may_pass else cause, hosts)
 
     def _start_watch(self) -> None:
         if self._watch is not None:
