@@ -370,18 +370,21 @@ def test_a_job_whose_record_came_without_an_end_is_lost(folder: JobFolder, spec:
         assert (job.resume_command is not None) is own
 
 
+@pytest.mark.parametrize(("says", "patience"), [("timeout", 300), ("(Unauthorized)", 60)])
 def test_a_cluster_that_does_not_answer_for_a_moment_is_asked_again(
-    folder: JobFolder, answer: Path, monkeypatch: pytest.MonkeyPatch
+    folder: JobFolder, answer: Path, monkeypatch: pytest.MonkeyPatch, says: str, patience: int
 ) -> None:
     """A job may run for days: what counts is the last answer."""
+    fails = f"[ -s '{answer}' ] && exec cat '{answer}'; echo 'error: {says}' >&2; exit 1"
+    write_program(answer.parent / "bin/kubectl", f"#!/bin/sh\n{fails}\n")
     watched, clock = control.watch(folder), mock.Mock()
     monkeypatch.setattr(time, "monotonic", clock)
     monkeypatch.setattr(queued_job, "refresh", lambda *_: None)
-    for at, answers in ((1e6, True), (2e6, True), (2e6 + 290, False)):
+    for at, answers in ((1e6, True), (2e6, True), (2e6 + patience - 10, False)):
         clock.return_value = at
         answer.write_text(json.dumps({"items": _supervisor(RUNNING)}) if answers else "")
         assert not watched.has_ended()
-    clock.return_value = 2e6 + 400
+    clock.return_value = 2e6 + patience + 10
     with pytest.raises(SchedulerError):
         watched.has_ended()
 

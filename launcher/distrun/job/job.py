@@ -500,7 +500,7 @@ class Job:
 
     @property
     def resume_command(self) -> str | None:
-        """The command that continues it; None if it runs, has succeeded, or is another machine's."""
+        """The command that continues it; None if it runs, has succeeded, or is of elsewhere."""
         can_resume = (
             not self.is_running
             and self.record_fault is None

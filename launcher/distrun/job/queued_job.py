@@ -27,7 +27,7 @@ from distrun.job import held_package, relay
 from distrun.job.events import JobEnded, JobQueued, Origin, Outcome, Result
 from distrun.job.folder import BatchJob, JobFolder
 from distrun.job.record import EventLog
-from distrun.job.scheduler import MissingCommandError, QueueEntry, SchedulerError
+from distrun.job.scheduler import MissingCommandError, QueueEntry, RefusedError, SchedulerError
 from distrun.job.stop_order import StopOrder
 from distrun.lifecycle import JobPhase, JobState
 from distrun.spec.model import Spec
@@ -38,8 +38,8 @@ _ASK_SECONDS = (1.0, 10.0)
 """How often a scheduler is asked: at first, and after some time."""
 _COPY_SECONDS = 10.0
 """How long the files of one job may take, where many are looked at."""
-_PATIENCE = 300.0
-"""How long a scheduler may not answer before `wait` gives up."""
+_PATIENCE, _PATIENCE_IF_REFUSED = 300.0, 60.0
+"""How long a scheduler may not answer, or refuse to, before `wait` gives up."""
 _CONNECT_SECONDS = 30.0
 """How long it may take to reach a supervisor: a busy slurmctld lets srun wait."""
 _DISCONNECT_SECONDS = 5.0
@@ -245,10 +245,12 @@ class QueuedJobWatch:
         self.job = look(self._folder)
         if self.job.problem is None:
             self._answered_at = now
-        elif isinstance(self.job.problem, MissingCommandError) or (
-            now - self._answered_at > _PATIENCE
-        ):
-            raise self.job.problem
+        else:
+            is_refused = isinstance(self.job.problem, RefusedError)
+            patience = _PATIENCE_IF_REFUSED if is_refused else _PATIENCE
+            is_missing = isinstance(self.job.problem, MissingCommandError)
+            if is_missing or now - self._answered_at > patience:
+                raise self.job.problem
         return self.job.is_over
 
     def wait(self, timeout: float | None = None) -> None:
@@ -405,8 +407,8 @@ def _end(folder: JobFolder, batch: BatchJob, grace: float, on_slow: Callable[[st
     gives_up_at = deadline + _CANCEL_SECONDS
     is_signalled = is_canceled = False
     while job.is_active or job.problem is not None:
-        is_missing = isinstance(job.problem, MissingCommandError)
-        if job.problem is not None and (is_missing or time.monotonic() > deadline):
+        is_final = isinstance(job.problem, MissingCommandError | RefusedError)
+        if job.problem is not None and (is_final or time.monotonic() > deadline):
             raise job.problem
         if time.monotonic() > gives_up_at:
             raise _not_ended(scheduler, batch.id, job)

@@ -18,6 +18,10 @@ class MissingCommandError(SchedulerError):
     """The scheduler's command is not installed on this host."""
 
 
+class RefusedError(SchedulerError):
+    """The scheduler refuses what is asked, as without a login."""
+
+
 class QueueEntry(Frozen, kw_only=True):
     """What a scheduler says of a job.
 

@@ -25,7 +25,7 @@ from distrun.agent.protocol.causes import CauseError
 from distrun.frozen import replace
 from distrun.job import held_package
 from distrun.job.folder import NOT_COPIED, BatchJob, JobFolder, JobStore, create, replace_file
-from distrun.job.scheduler import MissingCommandError, QueueEntry, SchedulerError
+from distrun.job.scheduler import MissingCommandError, QueueEntry, RefusedError, SchedulerError
 from distrun.kubernetes import kubectl, manifest, pods
 
 NAME = "Kubernetes"
@@ -96,7 +96,8 @@ def objects(batch: BatchJob) -> dict[str, list[dict[str, Any]]]:
     try:
         items = kubectl.items(command)
     except CauseError as error:
-        raise SchedulerError(cause=error.cause) from None
+        kind = RefusedError if kubectl.is_refused(error.cause) else SchedulerError
+        raise kind(cause=error.cause) from None
     for each in items:
         if each["kind"] == "Job" or not (pods.is_ending(each) and pods.has_ended(each)):
             found.setdefault(each["metadata"]["labels"][manifest.LABEL], []).append(each)
