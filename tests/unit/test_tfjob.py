@@ -26,7 +26,7 @@ def tfjob(roles: Any, version: str = "kubeflow.org/v1", **spec: Any) -> str:
 
 
 def converted(text: str) -> tuple[Json, str]:
-    result = convert(text)
+    result = convert(text, name="mnist")
     load_mapping(yaml.safe_load(result))
     comments = "\n".join(line for line in result.splitlines() if line.startswith("#"))
     return yaml.safe_load(result), comments
@@ -76,6 +76,7 @@ def test_each_field_has_its_place() -> None:
     assert (spec["strategy"], spec["cluster"]) == ("multi_worker_mirrored", {"worker": 2})
     assert "guessed: strategy multi_worker_mirrored" in comments
     assert "spec.runPolicy.cleanPodPolicy: dropped" in comments
+    assert "schedulingPolicy.queue: guessed: it is a local queue of Kueue" in comments
     assert "spec.tfReplicaSpecs.Worker.template.spec.containers[tensorflow].ports" in comments
 
 
@@ -115,7 +116,9 @@ def test_what_a_cluster_has_beside_it_is_told_and_its_queue_is_kept() -> None:
     claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "data"}}
     other = {"kind": "Values", "metadata": ["a"]}  # of another tool
     listed = {"kind": "List", "items": [document, claim]}
-    spec, comments = converted(f"%YAML 1.2\n---\n{yaml.safe_dump_all([listed, other])}---")
+    more = {**document, "metadata": {"name": "other"}}
+    spec, comments = converted(f"%YAML 1.2\n---\n{yaml.safe_dump_all([listed, more, other])}---")
+    assert "TFJob other" not in comments
     assert spec["kubernetes"]["queue"] == "team"
     assert spec["program"]["command"][-1] == "$(cat x)"
     # As written: more may be used than is asked.
@@ -194,7 +197,7 @@ del NO_COMMAND["template"]["spec"]["containers"][0]["command"]
         ("kind: PyTorchJob\nmetadata: {name: a}", "no TFJob is in it: PyTorchJob a"),
         ("kind: TFJob\nspec: {}\nspec: {}", "TFJOB:3:1: the key 'spec' is given twice"),
         ("# A\n---\nkind: A\n---\nname: {{ .Release.Name }}", "TFJOB:5:8: a key must be text"),
-        ("kind: TFJob\n---\nkind: TFJob\n", "2 TFJobs are in it: TFJob, TFJob"),
+        ("kind: TFJob\n---\nkind: TFJob\n", "2 TFJobs are in it: TFJob, TFJobchoose one: --name"),
         ("kind: Experiment\nspec: {trialSpec: {kind: TFJob}}", "into a file of its own"),
         (tfjob({"Worker": replicas()}, version="kubeflow.org/v1beta1"), "only apiVersion changes"),
         (tfjob({}, replicaSpecs=[{"tfReplicaType": "WORKER"}]), "the name of its tfReplicaType"),
@@ -211,7 +214,7 @@ del NO_COMMAND["template"]["spec"]["containers"][0]["command"]
         (tfjob({"Worker": replicas(name="main")}), "none has the name tensorflow"),
         (tfjob({"Worker": replicas(name="distrun")}), "containers[distrun]: distrun's own"),
         (tfjob({"Worker": replicas(args=["$(NO)"], envFrom=[{}])}), "$(NO)"),
-        (tfjob({"Worker": replicas(args=["$(A)"], env=[{"name": "A", "valueFrom": {}}])}), "$(A)"),
+        (tfjob({"Worker": replicas(args=["$(A)"], env=[{"name": "A", "valueFrom": {}}])}), " $A "),
         (tfjob({"Worker": replicas(0)}), "no role has replicas"),
         (tfjob({"Worker": replicas(), "PS": replicas(command=["sh"])}), "different programs"),
         (tfjob({"Worker": replicas("2", policy="Sometimes")}), "restartPolicy: Sometimes is"),

@@ -25,8 +25,9 @@ from distrun.spec.problems import Problems, printable
     metavar="LINE",
     help="The entry point of the image, for containers without a command.",
 )
+@click.option("--name", help="Which TFJob, if several are in the file.")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
-def command(tfjob: str, output: str, entry_point: str | None, force: bool) -> int:
+def command(tfjob: str, output: str, entry_point: str | None, name: str | None, force: bool) -> int:
     """Convert a TFJob of Kubeflow into a spec for the same cluster.
 
     TFJOB is its manifest (kubeflow.org/v1); - is standard input. Comments in the spec say what was
@@ -35,12 +36,13 @@ def command(tfjob: str, output: str, entry_point: str | None, force: bool) -> in
     \b
       distrun import tfjob.yaml
       distrun import tfjob.yaml -o job.yaml
+      distrun import all.yaml --name mnist -o mnist.yaml
       distrun import tfjob.yaml --command "python /train.py" > job.yaml
     """
     shown = "standard input" if tfjob == "-" else printable(tfjob)
     text = _read(tfjob)
     try:
-        spec = convert(text, _words(entry_point or ""), shown)
+        spec = convert(text, _words(entry_point or ""), shown, name)
     except InvalidSpecError as error:
         template = "render it first: `helm template`, `kubectl kustomize` or `envsubst`"
         is_template = "{{" in text or "'$" in error.message

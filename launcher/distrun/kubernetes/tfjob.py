@@ -39,11 +39,13 @@ _MANY = 100
 Json = dict[str, Any]
 
 
-def convert(text: str, entry_point: Sequence[str] = (), shown: str = "TFJOB") -> str:
+def convert(
+    text: str, entry_point: Sequence[str] = (), shown: str = "TFJOB", name: str | None = None
+) -> str:
     """Return a manifest as a spec in YAML; comments say what was guessed, and what was dropped.
 
     `entry_point`: of the image, for containers without a command. `shown`: its name in messages.
-    Raises InvalidSpecError.
+    `name`: which TFJob of several. Raises InvalidSpecError.
     """
     problems = Problems()
     roots = parse_all(re.sub("^\ufeff", "", text, flags=re.MULTILINE), shown, problems)
@@ -54,16 +56,18 @@ def convert(text: str, entry_point: Sequence[str] = (), shown: str = "TFJOB") ->
             objects.remove(each)
             objects += filter(lambda item: isinstance(item, dict), each["items"])
     jobs = [each for each in objects if each.get("kind") == "TFJob"]
-    titles = [_title(each) for each in objects if each not in jobs or len(jobs) > 1]
-    if len(jobs) != 1:
-        found = f"{len(jobs)} TFJobs are in it" if jobs else "no TFJob is in it"
-        message = f"{found}: {', '.join(titles)}" if titles else found
-        hint = "give one manifest with `kind: TFJob`"
+    chosen = [each for each in jobs if name is None or _title(each) == f"TFJob {name}"]
+    if len(chosen) != 1:
+        found = f"{len(chosen)} TFJobs are" if chosen else "no such TFJob is"
+        found = f"{found if jobs else 'no TFJob is'} in it"
+        message = ": ".join(filter(None, (found, ", ".join(map(_title, objects)))))
+        hint = "choose one: --name NAME" if jobs else "give a manifest with `kind: TFJob`"
         if not jobs and re.search(r"\bkind\W+TFJob\b", text):
             hint = "write the TFJob that is inside it into a file of its own"
         raise InvalidSpecError(printable(message), hint=hint)
-    converted = _Conversion(jobs[0], entry_point)
-    converted.notes += [f"{title}: dropped: create it with kubectl" for title in titles]
+    converted = _Conversion(chosen[0], entry_point)
+    others = [each for each in objects if each not in jobs]
+    converted.notes += [f"{_title(each)}: dropped: create it with kubectl" for each in others]
     spec = converted.spec()
     try:
         load_mapping(spec)
@@ -166,7 +170,8 @@ class _Role:
             # A shell's `$(cat x)` is no variable of a ConfigMap.
             may_be = "envFrom" in self.container and re.fullmatch(r"[-.\w]+", found[2])
             if is_elsewhere or may_be:
-                why = "is known in the pod only: read the variable in the program, or in a shell"
+                why = "is known in the pod only: read the variable in the program, or write "
+                why += f"${found[2]} where a shell reads it"
                 self._read.refuse(self.container_path, f"the value of {found[0]} {why}")
             return found[0]
 
@@ -481,6 +486,9 @@ class _Conversion(_Fields):
             wanted = scheduling.pop(key, None)
             if wanted and self._spec["kubernetes"].setdefault(own, wanted) != wanted:
                 self._note(f"{at}.{key}", f"dropped: that of the {_STRONGER[own]} counts")
+            elif wanted and key == "queue":
+                why = "guessed: it is a local queue of Kueue; remove it if it is one of Volcano"
+                self._note(f"{at}.queue", why)
         for fields, key, why in (
             (scheduling, "minAvailable", "distrun starts all tasks or none"),
             (policy, "cleanPodPolicy", "no pod outlives the job, and its logs stay here"),
