@@ -56,7 +56,9 @@ def spec(tmp_path: Path) -> Spec:
     return load(tmp_path / "job.yaml", is_submitted=True)
 
 
-def test_a_supervisor_needs_what_its_pods_need_but_their_resources(spec: Spec) -> None:
+def test_a_supervisor_needs_what_its_pods_need_but_their_resources(
+    spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = manifest.make_supervisor(spec, "x", NAME)
     pod = job["spec"]["template"]["spec"]
     assert [each["name"] for each in pod["containers"]] == ["distrun"]
@@ -70,9 +72,7 @@ def test_a_supervisor_needs_what_its_pods_need_but_their_resources(spec: Spec) -
     assert job["metadata"]["labels"][manifest.LABEL] == NAME
     assert "kueue.x-k8s.io/queue-name" not in job["metadata"]["labels"]
     assert job["spec"]["backoffLimit"] == 0
-
-
-def test_pods_end_with_the_supervisor(spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its pods end with it.
     monkeypatch.setenv("DISTRUN_SUBMITTED", NAME)
     monkeypatch.setenv("DISTRUN_JOB_UID", "uid")
     metadata = manifest.make(spec, "x")[0]["metadata"]
@@ -128,9 +128,8 @@ def test_a_job_waits_until_its_pods_are_admitted_and_run(
 ) -> None:
     items = _supervisor(supervisor)
     if tasks is not None:
-        items.append(
-            _object("Job", f"{NAME}-pods", labels={pods.QUEUE: "team"}, spec=tasks, status={})
-        )
+        own = {"labels": {pods.QUEUE: "team"}, "spec": tasks, "status": {}}
+        items.append(_object("Job", f"{NAME}-pods", **own))
     if pod is not None:
         items.append(_object("Pod", f"{NAME}-pods-1", status=pod))
     entry = batch_job._entry(NAME, items)
@@ -263,13 +262,10 @@ def test_a_copy_is_limited(folder: JobFolder, monkeypatch: pytest.MonkeyPatch, s
     before = {each: each.read_bytes() for each in folder.path.rglob("*") if each.is_file()}
     gc.collect()  # else what other tests have left could be closed meanwhile
     opened = len(os.listdir("/proc/self/fd"))
-    _refresh(
-        folder, monkeypatch, "-c", f"import os, sys\nfor _ in sys.stdin: os.write(1, {sent!r})"
-    )
-    after = {each: each.read_bytes() for each in folder.path.rglob("*") if each.is_file()}
-    assert {
-        each: text for each, text in after.items() if each.name not in (".new-a", "a")
-    } == before
+    code = f"import os, sys\nfor _ in sys.stdin: os.write(1, {sent!r})"
+    _refresh(folder, monkeypatch, "-c", code)
+    files = (each for each in folder.path.rglob("*") if each.is_file())
+    assert {each: each.read_bytes() for each in files if each.name not in (".new-a", "a")} == before
     assert len(os.listdir("/proc/self/fd")) == opened
 
 
@@ -515,41 +511,23 @@ def test_why_no_pods_come_is_told_once_each(monkeypatch: pytest.MonkeyPatch) -> 
     job["items"] = [{"metadata": {}, "reason": "FailedMount", "message": "no such volume"}]
     monkeypatch.setattr(kubectl, "run", lambda *_, **__: json.dumps(job))
     left = {"p": pod(conditions=[{"type": "PodScheduled", "status": "False"}])}
-    waits = {"p": pod(phase="Pending")}
+    waits, runs = {"p": pod(phase="Pending")}, {"p": pod(ALIVE, phase="Running", podIP="10.0.0.1")}
     init = [{"name": "i", "state": {"terminated": {"exitCode": 3, "message": "no bucket"}}}]
     fails = {**waits, "q": pod(initContainerStatuses=init)}
     states: Any = [(1, {}), (1, {}), (0, {}), (0, left), (0, left), (0, waits), (0, waits)]
-    states += [(0, fails), (1, {})]
-    for suspend, kept._pods in states:
-        kept._refusal = None if suspend else Cause(Code.POD_NOT_CREATED, text="quota")
-        job["spec"]["suspend"] = suspend
-        kept._requests = [keeper._Request(each, "", "", -1) for each in ("h1", "h2")]
-        kept._create_missing("", ["h1", "h2"])
-    gone = CauseError(kubectl.failure(1, 'namespaces "n" not found'))
-    refuses = mock.Mock(side_effect=gone)
+    kept._of_host = {"h0": "p"}
     kept._loop.now.return_value = 0.0  # type: ignore[attr-defined]
-    running = {"p": {"metadata": {"name": "p"}, "status": RUNNING}}
-    answers = mock.Mock(
-        side_effect=lambda *_, **__: json.dumps({**job, "spec": {"parallelism": 2}})
-    )
-    said = []
-    for run, kept._pods in ((refuses, {}), (answers, waits), (answers, running)):
-        monkeypatch.setattr(kubectl, "run", run)
-        kept._of_host = {"h0": "p"} if kept._pods == running else {}
+    for suspend, kept._pods in [*states, (0, fails), (0, runs), (1, {}), (None, {})]:
+        job["spec"]["suspend"] = suspend
+        if suspend is None:
+            gone = CauseError(kubectl.failure(1, 'namespaces "n" not found'))
+            monkeypatch.setattr(kubectl, "run", mock.Mock(side_effect=gone))
         kept._requests = [keeper._Request(each, "", "", -1) for each in ("h1", "h2")]
         kept._look_for_pods()
-        said.append(not_none(kept._refusal).text)
-    assert "not found" in said[0]  # what the job ends with
-    no_pods = Code.POD_NOT_CREATED
-    pending = (Code.POD_UNSCHEDULABLE, Code.POD_PENDING, Code.POD_PENDING)
+    assert "not found" in not_none(kept._refusal).text  # what the job ends with
     codes = (
-        Code.POD_QUEUED,
-        no_pods,
-        *pending,
-        Code.POD_QUEUED,
-        no_pods,
-        Code.POD_PENDING,
-        no_pods,
+        *(Code.POD_QUEUED, Code.POD_NOT_CREATED, Code.POD_UNSCHEDULABLE, Code.POD_PENDING),
+        *(Code.POD_PENDING, Code.POD_NOT_CREATED, Code.POD_QUEUED, Code.POD_NOT_CREATED),
     )
     assert [each.args for each in told.mock_calls] == [(h, c) for c in codes for h in ("h1", "h2")]
 

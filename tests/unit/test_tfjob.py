@@ -200,7 +200,6 @@ del NO_COMMAND["template"]["spec"]["containers"][0]["command"]
         ("kind: TFJob\n---\nkind: TFJob\n", "2 TFJobs are in it: TFJob, TFJobchoose one: --name"),
         ("kind: Experiment\nspec: {trialSpec: {kind: TFJob}}", "into a file of its own"),
         (tfjob({"Worker": replicas()}, version="kubeflow.org/v1beta1"), "only apiVersion changes"),
-        (tfjob({}, replicaSpecs=[{"tfReplicaType": "WORKER"}]), "the name of its tfReplicaType"),
         (tfjob({"Worker": replicas()}, enableDynamicWorker=True), "spec.enableDynamicWorker"),
         (tfjob({"Worker": replicas()}, runPolicy={"managedBy": "kueue"}), "managedBy"),
         (tfjob({"Worker": replicas("two"), "Boss": replicas()}, activeDeadlineSeconds=0),

@@ -501,13 +501,10 @@ class Job:
     @property
     def resume_command(self) -> str | None:
         """The command that continues it; None if it runs, has succeeded, or is of elsewhere."""
-        can_resume = (
-            not self.is_running
-            and self.record_fault is None
-            and resumption.is_resumable(self.state)
-            and getattr(self.folder.batch_job(), "is_own", True)
-        )
-        return f"distrun resume {self.folder.job_id}" if can_resume else None
+        is_over = not self.is_running and self.record_fault is None
+        can_resume = is_over and resumption.is_resumable(self.state)
+        is_own = not can_resume or getattr(self.folder.batch_job(), "is_own", True)
+        return f"distrun resume {self.folder.job_id}" if can_resume and is_own else None
 
     def host_state(self, host: HostState) -> str:
         """Return `in use`, `spare`, `lost`, `link lost`, or `left out`."""

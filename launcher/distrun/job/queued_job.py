@@ -38,8 +38,8 @@ _ASK_SECONDS = (1.0, 10.0)
 """How often a scheduler is asked: at first, and after some time."""
 _COPY_SECONDS = 10.0
 """How long the files of one job may take, where many are looked at."""
-_PATIENCE, _PATIENCE_IF_REFUSED = 300.0, 60.0
-"""How long a scheduler may not answer, or refuse to, before `wait` gives up."""
+_PATIENCE, _LESS_PATIENCE = 300.0, {RefusedError: 60.0, MissingCommandError: 0.0}
+"""How long a scheduler may not answer before `wait` gives up."""
 _CONNECT_SECONDS = 30.0
 """How long it may take to reach a supervisor: a busy slurmctld lets srun wait."""
 _DISCONNECT_SECONDS = 5.0
@@ -245,12 +245,8 @@ class QueuedJobWatch:
         self.job = look(self._folder)
         if self.job.problem is None:
             self._answered_at = now
-        else:
-            is_refused = isinstance(self.job.problem, RefusedError)
-            patience = _PATIENCE_IF_REFUSED if is_refused else _PATIENCE
-            is_missing = isinstance(self.job.problem, MissingCommandError)
-            if is_missing or now - self._answered_at > patience:
-                raise self.job.problem
+        elif now - self._answered_at >= _LESS_PATIENCE.get(type(self.job.problem), _PATIENCE):
+            raise self.job.problem
         return self.job.is_over
 
     def wait(self, timeout: float | None = None) -> None:

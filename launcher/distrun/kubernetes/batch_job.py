@@ -51,12 +51,13 @@ def words(batch: BatchJob) -> list[str]:
         raise MissingCommandError(cause=error.cause) from None
 
 
-def run(command: list[str], given: str = "", **options: Any) -> str:
-    """Return what a kubectl prints. Raises SchedulerError: it fails."""
+def run(command: list[str], *given: Any, read: Any = None, **options: Any) -> Any:
+    """Return what a kubectl prints, or what `read` makes of it. Raises SchedulerError: it fails."""
     try:
-        return kubectl.run(command, given, **options)
+        return (read or kubectl.run)(command, *given, **options)
     except CauseError as error:
-        raise SchedulerError(cause=error.cause) from None
+        kind = RefusedError if kubectl.is_refused(error.cause) else SchedulerError
+        raise kind(cause=error.cause) from None
 
 
 def in_pod(batch: BatchJob, what: str, *args: str) -> list[str]:
@@ -93,12 +94,7 @@ def objects(batch: BatchJob) -> dict[str, list[dict[str, Any]]]:
     """Return the Jobs and pods of the submitted jobs of a namespace, by their Jobs' names."""
     command = [*words(batch), "get", "jobs,pods", "-l", manifest.LABEL, "-o", "json"]
     found: dict[str, list[dict[str, Any]]] = {}
-    try:
-        items = kubectl.items(command)
-    except CauseError as error:
-        kind = RefusedError if kubectl.is_refused(error.cause) else SchedulerError
-        raise kind(cause=error.cause) from None
-    for each in items:
+    for each in run(command, read=kubectl.items):
         if each["kind"] == "Job" or not (pods.is_ending(each) and pods.has_ended(each)):
             found.setdefault(each["metadata"]["labels"][manifest.LABEL], []).append(each)
     return found

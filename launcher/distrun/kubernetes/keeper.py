@@ -231,9 +231,9 @@ class Keeper:
         if self._watch is not None and time.monotonic() > self._watch.begun + _WATCH_SECONDS:
             self._end_watch(self._watch)
             self._start_watch()
-        needed = {*self._of_host, *(each.host for each in wanted)}
+        needed = len({*self._of_host, *(each.host for each in wanted)})
         alive = sum(not pods.has_ended(each) for each in self._pods.values())
-        self._refusal = self._why_no_pods() if alive < len(needed) else None
+        self._refusal = self._why_no_pods() if alive < needed else None
         for shape in {each.shape for each in wanted}:
             hosts = [each.host for each in wanted if each.shape == shape]
             try:

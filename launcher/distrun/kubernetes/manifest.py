@@ -62,18 +62,18 @@ def _job(spec: Spec, job_id: str, name: str, shape: str) -> dict[str, Any]:
     settings = spec.kubernetes
     assert settings is not None  # noqa: S101 - only such specs have pods
     count = sum(host.pod and host.role == shape for host in spec.hosts)
-    labels, owner = _labels(os.environ.get(SUBMITTED)), {}
+    labels = _labels(os.environ.get(SUBMITTED))
     labels[LABEL_OF_JOB] = job_name(job_id)
     if shape:
         labels[LABEL_OF_SHAPE] = shape
-    if SUBMITTED in os.environ:  # its end is that of these pods, too
-        reference = {"apiVersion": "batch/v1", "kind": "Job", "name": os.environ[SUBMITTED]}
-        owner = {"ownerReferences": [{**reference, "uid": os.environ["DISTRUN_JOB_UID"]}]}
     queue = {} if settings.queue is None else {QUEUE: settings.queue}
     own = [role.pod for role in spec.roles if role.role.value == shape]
     template = _pod(spec, settings, labels, *own)
     job = _manifest(name, {**labels, **queue}, job_id, template, _MOST_REPLACEMENTS)
-    job["metadata"].update(owner)
+    if SUBMITTED in os.environ:  # its end is that of these pods, too
+        reference = {"apiVersion": "batch/v1", "kind": "Job", "name": os.environ[SUBMITTED]}
+        reference["uid"] = os.environ["DISTRUN_JOB_UID"]
+        job["metadata"]["ownerReferences"] = [reference]
     job["spec"].update(parallelism=count, completions=count)
     if spec.timeouts.run is not None and spec.timeouts.start is not None:
         limit = spec.timeouts.run + spec.timeouts.start + spec.timeouts.grace + _IDLE_SECONDS
@@ -127,15 +127,14 @@ def make_supervisor(spec: Spec, job_id: str, name: str) -> dict[str, Any]:
     inner["serviceAccountName"] = settings.service_account
     # The tasks have their grace before the supervisor ends.
     inner["terminationGracePeriodSeconds"] += _END_SECONDS
+    replacements = 0
     if settings.volume_claim is not None:
         claim = {"claimName": settings.volume_claim}
-        volume = {"name": "distrun", "persistentVolumeClaim": claim}
         others = [each for each in inner["volumes"] if each["name"] != "distrun"]
-        inner["volumes"] = [volume, *others]
-    program = (
-        f"import sys; sys.path.insert(0, {base + '/package'!r}); "
-        "from distrun.__main__ import main; main()"
-    )
+        inner["volumes"] = [{"name": "distrun", "persistentVolumeClaim": claim}, *others]
+        replacements = _MOST_REPLACEMENTS
+    path = f"import sys; sys.path.insert(0, {base + '/package'!r})"
+    program = f"{path}; from distrun.__main__ import main; main()"
     container["command"] = [
         *(*container["command"][:-1], str(_UPLOAD_SECONDS), base, str(KEPT_RECORD_SECONDS)),
         *("python3", "-I", "-c", program, "batch-run", "--job", job_id),
@@ -147,7 +146,6 @@ def make_supervisor(spec: Spec, job_id: str, name: str) -> dict[str, Any]:
         {"name": "DISTRUN_HOME", "value": f"{base}/home"},
         {"name": "KUBECONFIG", "value": os.devnull},  # kubectl takes the service account then
     ]
-    replacements = _MOST_REPLACEMENTS if settings.volume_claim is not None else 0
     return _manifest(name, labels, job_id, pod, replacements)
 
 

@@ -156,7 +156,7 @@ def _wait_for_pod(batch: BatchJob, seconds: float | None, say: Callable[[str], N
             words = batch_job.words(batch)
             why = causes[0][0] if causes else keeper.why_no_pods(words, batch.id)
             why = keeper.explained(words, why)
-            if now > due:
+            if now > due or "service account" in why.text:  # nobody creates that meanwhile
                 raise SchedulerError(cause=why)
             told = math.inf
             say(f"waiting for the pod of its supervisor: {cause_text(why)}")
@@ -191,9 +191,8 @@ def _fill(folder: JobFolder, spec: Spec, batch: BatchJob, files: Manifest | None
         lines = [each for each in said.splitlines() if "command terminated" not in each]
         words = kubectl.last_words("\n".join(lines)) or "the connection to it ended"
         hint = next((hint for said, hint in _HINTS.items() if re.search(said, words)), "")
-        raise SchedulerError(
-            f"the supervisor cannot run in a pod: {words}", hint=one_line(hint) or None
-        )
+        why = f"the supervisor cannot run in a pod: {words}"
+        raise SchedulerError(why, hint=one_line(hint) or None)
 
 
 def _write(archive: tarfile.TarFile, folder: JobFolder, spec: Spec, files: Manifest | None) -> None:

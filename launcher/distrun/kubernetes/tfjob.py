@@ -31,8 +31,6 @@ _KEYS = {"cpu": "cpus", "memory": "memory", "nvidia.com/gpu": "gpus"}
 """What a spec calls the resources of pods that are all alike."""
 _STRONGER = {"queue": "metadata's label", "priority_class": "pods"}
 """What counts more than the schedulingPolicy."""
-_OLD = """write it as kubeflow.org/v1 has it: with spec.tfReplicaSpecs, only apiVersion changes; an
-    item of spec.replicaSpecs becomes a key there, with the name of its tfReplicaType"""
 _MANY = 100
 """Restarts, where the TFJob has no limit."""
 
@@ -209,7 +207,8 @@ class _Conversion(_Fields):
         version, _ = self._job.pop("apiVersion", None), self._job.pop("kind")
         if version not in _VERSIONS:
             known = " and ".join(_VERSIONS)
-            self.refuse("apiVersion", f"{version} is not known: distrun reads {known}", _OLD)
+            hint = "write kubeflow.org/v1: with spec.tfReplicaSpecs, only apiVersion changes"
+            self.refuse("apiVersion", f"{version} is not known: distrun reads {known}", hint)
         metadata = self.mapping(self._job.pop("metadata", {}), "metadata")
         generated = str(metadata.pop("generateName", "job")).rstrip("-")
         self._spec["name"] = metadata.pop("name", None) or generated
@@ -277,9 +276,6 @@ class _Conversion(_Fields):
             self._note(f"{path}{key}", "dropped: distrun has nothing like it")
 
     def _read_roles(self, spec: Json) -> None:
-        if "replicaSpecs" in spec:
-            self.refuse("spec.replicaSpecs", "it is of an earlier version of the API", _OLD)
-            return
         replicas = self.mapping(spec.pop("tfReplicaSpecs", None), "spec.tfReplicaSpecs")
         for written, fields in replicas.items():
             path = f"spec.tfReplicaSpecs.{written}"
@@ -348,10 +344,8 @@ class _Conversion(_Fields):
             self.refuse("spec.tfReplicaSpecs", reason)
         folder = folders.pop()
         if folder is None:
-            self._note(
-                f"{self._first.container_path}.workingDir",
-                "guessed: /, because the image's own is not known here",
-            )
+            why = "guessed: /, because the image's own is not known here"
+            self._note(f"{self._first.container_path}.workingDir", why)
         program["workdir"] = folder or "/"
         self._convert_env(program)
 
@@ -365,12 +359,10 @@ class _Conversion(_Fields):
                 words[at] = self.text(each, f"{role.container_path}.{key}[{at}]")
         command = command or self._entry_point
         if not command:
-            self.refuse(
-                f"{role.container_path}.command",
-                "it is missing, and the entry point of the image is not known here",
-                "give that: --command 'python /app/train.py' (`docker inspect` shows it); if "
-                "there is none, rename args to command",
-            )
+            why = "it is missing, and the entry point of the image is not known here"
+            hint = """give that: --command 'python /app/train.py' (`docker inspect` shows it); if
+                there is none, rename args to command"""
+            self.refuse(f"{role.container_path}.command", why, hint)
         return [literal(role.expand(each)) for each in [*command, *args]]
 
     def _convert_env(self, program: Json) -> None:
@@ -434,11 +426,9 @@ class _Conversion(_Fields):
 
     def _convert_grace(self) -> None:
         key = "terminationGracePeriodSeconds"
-        written = (each for each in self._roles.values() if key in each.pod)
-        found = {
-            each.path: self.whole(each.pod, key, f"{each.path}.template.spec") or 0
-            for each in written
-        }
+        found = {}
+        for each in (each for each in self._roles.values() if key in each.pod):
+            found[each.path] = self.whole(each.pod, key, f"{each.path}.template.spec") or 0
         if found:
             path = max(found, key=lambda each: found[each])
             self._spec["timeouts"] = {"grace": f"{found[path]}s"}
