@@ -44,15 +44,11 @@ def test_each_field_has_its_place() -> None:
         workingDir="/code", resources={"limits": {"cpu": 4, "memory": "8Gi", "nvidia.com/gpu": 1}},
         volumeMounts=[{"name": "data", "mountPath": "/data"}], ports=[{"containerPort": 2222}],
     )  # fmt: skip
-    worker["template"]["spec"] |= {
-        "volumes": [{"name": "data", "emptyDir": {}}], "nodeSelector": {"pool": "gpu"},
-    }  # fmt: skip
-    policy = {
-        "backoffLimit": 4,
-        "activeDeadlineSeconds": 3600,
-        "cleanPodPolicy": "All",
-        "schedulingPolicy": {"queue": "q", "priorityClass": "low", "scheduleTimeoutSeconds": 60},
-    }
+    volumes = [{"name": "data", "emptyDir": {}}]
+    worker["template"]["spec"] |= {"volumes": volumes, "nodeSelector": {"pool": "gpu"}}
+    scheduling = {"queue": "q", "priorityClass": "low", "scheduleTimeoutSeconds": 60}
+    policy: Json = {"backoffLimit": 4, "activeDeadlineSeconds": 3600, "cleanPodPolicy": "All"}
+    policy["schedulingPolicy"] = scheduling
     spec, comments = converted(tfjob({"Worker": worker}, runPolicy=policy))
     assert spec["kubernetes"] == {
         "namespace": "team", "image": "i:1", "cpus": "4", "memory": "8Gi", "gpus": 1,
@@ -76,17 +72,13 @@ def test_each_field_has_its_place() -> None:
     assert (spec["strategy"], spec["cluster"]) == ("multi_worker_mirrored", {"worker": 2})
     assert "guessed: strategy multi_worker_mirrored" in comments
     assert "spec.runPolicy.cleanPodPolicy: dropped" in comments
-    assert "schedulingPolicy.queue: guessed: it is a local queue of Kueue" in comments
+    assert "schedulingPolicy.queue: guessed: a local queue of Kueue" in comments
     assert "spec.tfReplicaSpecs.Worker.template.spec.containers[tensorflow].ports" in comments
 
 
 def test_roles_keep_their_own_arguments_variables_and_policies() -> None:
-    roles = {
-        "Master": replicas(1, "Never"),
-        "Worker": replicas(2, args=["--fast"], env=[{"name": "A", "value": "1"}]),
-        "PS": replicas(1),
-        "Evaluator": replicas(1),
-    }
+    roles = {"Master": replicas(1, "Never"), "PS": replicas(1), "Evaluator": replicas(1)}
+    roles["Worker"] = replicas(2, args=["--fast"], env=[{"name": "A", "value": "1"}])
     for role, grace in (("Master", 60), ("Worker", 120)):
         roles[role]["template"]["spec"]["terminationGracePeriodSeconds"] = grace
     spec, comments = converted(tfjob(roles, successPolicy="AllWorkers"))
@@ -110,9 +102,8 @@ def test_what_a_cluster_has_beside_it_is_told_and_its_queue_is_kept() -> None:
     document = yaml.safe_load(tfjob({"Worker": worker, "PS": empty}))
     document["spec"]["runPolicy"] = {"schedulingPolicy": {"queue": "q"}, "suspend": True}
     document["status"] = {"conditions": []}
-    document["metadata"] |= {
-        "uid": "1", "labels": {"kueue.x-k8s.io/queue-name": "team"}, "annotations": {"a": "b"}
-    }  # fmt: skip
+    labels = {"kueue.x-k8s.io/queue-name": "team"}
+    document["metadata"] |= {"uid": "1", "labels": labels, "annotations": {"a": "b"}}
     claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "data"}}
     other = {"kind": "Values", "metadata": ["a"]}  # of another tool
     listed = {"kind": "List", "items": [document, claim]}
@@ -123,8 +114,7 @@ def test_what_a_cluster_has_beside_it_is_told_and_its_queue_is_kept() -> None:
     assert spec["program"]["command"][-1] == "$(cat x)"
     # As written: more may be used than is asked.
     own = {"containers": [{"resources": resources, "envFrom": [{}]}]}
-    labels = {"labels": {"a": "tf-job-name"}}
-    assert spec["kubernetes"]["pod"] == {"metadata": labels, "spec": own}
+    assert spec["kubernetes"]["pod"] == {"metadata": {"labels": {"a": "tf-job-name"}}, "spec": own}
     at = "spec.tfReplicaSpecs."
     for path in (
         *("status", "metadata.uid", "metadata.annotations", "spec.runPolicy.suspend", f"{at}PS"),

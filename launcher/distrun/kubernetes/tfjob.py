@@ -168,8 +168,7 @@ class _Role:
             # A shell's `$(cat x)` is no variable of a ConfigMap.
             may_be = "envFrom" in self.container and re.fullmatch(r"[-.\w]+", found[2])
             if is_elsewhere or may_be:
-                why = "is known in the pod only: read the variable in the program, or write "
-                why += f"${found[2]} where a shell reads it"
+                why = f"is known in the pod only: read it in the program, or ${found[2]} in a shell"
                 self._read.refuse(self.container_path, f"the value of {found[0]} {why}")
             return found[0]
 
@@ -477,8 +476,7 @@ class _Conversion(_Fields):
             if wanted and self._spec["kubernetes"].setdefault(own, wanted) != wanted:
                 self._note(f"{at}.{key}", f"dropped: that of the {_STRONGER[own]} counts")
             elif wanted and key == "queue":
-                why = "guessed: it is a local queue of Kueue; remove it if it is one of Volcano"
-                self._note(f"{at}.queue", why)
+                self._note(f"{at}.queue", "guessed: a local queue of Kueue, and not of Volcano")
         for fields, key, why in (
             (scheduling, "minAvailable", "distrun starts all tasks or none"),
             (policy, "cleanPodPolicy", "no pod outlives the job, and its logs stay here"),
