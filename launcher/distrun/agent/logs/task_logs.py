@@ -90,8 +90,7 @@ class TaskLogs:
         _open(path).close()
         if path in self._sizes:
             return
-        with _open(index_of(path)) as index:
-            _cut_torn_record(index)
+        _open(index_of(path)).close()
         self._sizes[path] = os.stat(path).st_size
         self._unwatched[path] = None
         self._watch_due = self._loop.now() + _FIRST_INTERVAL
