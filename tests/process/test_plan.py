@@ -152,7 +152,8 @@ def write_job(folder: Path, **program: Any) -> Path:
     (folder / "show.py").write_text(SHOW)
     (folder / "in here; it's").mkdir(exist_ok=True)
     nasty = {"args": [*NASTY.values()], "env": {**NASTY, "OUT": str(folder / "out")}}
-    program = {"script": "show.py", "workdir": "in here; it's", **nasty, **program}
+    target = {} if "module" in program else {"script": "show.py"}
+    program = {**target, "workdir": "in here; it's", **nasty, **program}
     return write_spec(folder, "", program=program)
 
 
@@ -203,17 +204,18 @@ def test_secrets_are_references(distrun: Distrun, monkeypatch: pytest.MonkeyPatc
 
 
 def test_several_tasks_share_one_cluster_and_pdb_is_shown(distrun: Distrun) -> None:
-    spec = write_job(distrun.cwd, args=["--epochs", "3"])
-    lines = distrun("plan", spec, "--env", "worker:0", "--env", "worker:1").stdout.splitlines()
-    configs = [line.split("'")[1] for line in lines if line.startswith("export TF_CONFIG=")]
-    first, second = (json.loads(config)["cluster"] for config in configs)
-    assert first == second
-    [pdb] = {line for line in lines if " -m pdb " in line}
-    command = pdb.partition("debugger: ")[2]
-    *lines, _ = distrun("plan", spec, "--env", "worker:0").stdout.splitlines()
-    ran = in_sh("\n".join([*lines, f"printf 'c\\nq\\n' | {command}"]))
-    assert "(Pdb)" in ran.stdout, ran.stderr
-    assert seen(distrun.cwd)[0] == ["--epochs", "3"]
+    for target in ({}, {"module": "show", "workdir": "."}):
+        spec = write_job(distrun.cwd, args=["--epochs", "3"], **target)
+        lines = distrun("plan", spec, "--env", "worker:0", "--env", "worker:1").stdout.splitlines()
+        configs = [line.split("'")[1] for line in lines if line.startswith("export TF_CONFIG=")]
+        first, second = (json.loads(config)["cluster"] for config in configs)
+        assert first == second
+        [pdb] = {line for line in lines if " -m pdb " in line}
+        command = pdb.partition("debugger: ")[2]
+        *lines, _ = distrun("plan", spec, "--env", "worker:0").stdout.splitlines()
+        ran = in_sh("\n".join([*lines, f"printf 'c\\nq\\n' | {command}"]))
+        assert "(Pdb)" in ran.stdout, ran.stderr
+        assert seen(distrun.cwd)[0] == ["--epochs", "3"]
 
 
 def test_wrong_usage(distrun: Distrun) -> None:

@@ -73,6 +73,10 @@ def test_a_real_interpreter_is_asked_for_its_modules(distrun: Distrun) -> None:
     env = {"PYTHONPATH": str(site)}
     spec = write_job(distrun.cwd, "import only_there\n", program={"env": env})
     assert "warning" not in distrun("validate", spec).stderr
+    (distrun.cwd / "trainer").mkdir()
+    (distrun.cwd / "trainer/__init__.py").touch()
+    said = distrun("validate", distrun.write_spec("", program={"module": "trainer.mian"})).stderr
+    assert f"no module 'trainer.mian': neither in {distrun.cwd}, nor in" in said
 
 
 # Programs that certainly fail ---------------------------------------------------------------

@@ -145,15 +145,23 @@ def test_messages_while_the_output_stalls(distrun: Distrun, start: Start, pipe: 
 
 def test_a_reader_that_reads_on_gets_all(distrun: Distrun, start: Start, pipe: Reader) -> None:
     """Nothing is lost or doubled, and the launch holds only a part of it in memory."""
-    lines = 100_000  # of 100 bytes
+    lines = 200_000  # of 100 bytes
     spec = distrun.write_spec(f"seq -f '{'line ' * 20}%.0f' {lines}", workers=2)
     # A fork of the preloaded Python would have its memory.
     env = {**os.environ, "PYTHONPATH": f"{os.environ['PYTHONPATH']}:"}
     launch = start(pipe, "launch", spec, stderr=subprocess.DEVNULL, env=env)
     first = os.read(pipe[0], 1000)
     wait_until(lambda: is_stalled(launch))
+    wait_until(lambda: distrun.status()["tasks"][1]["state"] == "succeeded")
+    process, used = psutil.Process(launch.pid), [0.0]
+
+    def is_idle() -> bool:
+        used.append(process.cpu_times().user)
+        return used[-1] == used[-2]
+
+    wait_until(is_idle, interval=0.5)
     assert launch.poll() is None
-    assert psutil.Process(launch.pid).memory_info().rss < 60_000_000
+    assert process.memory_info().rss < 60_000_000
     shown = (first + read_all(pipe[0], launch)).decode().splitlines()
     assert launch.wait(30) == 0
     for task in ("worker:0", "worker:1"):
@@ -206,6 +214,12 @@ def test_a_signal_ends_the_other_commands(start: Start, distrun: Distrun) -> Non
         process.send_signal(number)
         assert process.wait(30) == code, command
         os.close(ends[0])
+    ends = os.openpty()  # that of no session: nobody gets SIGHUP
+    process = start(ends, "launch", distrun.write_spec("while echo x; do sleep 0.1; done"))
+    os.close(ends[1])
+    os.read(ends[0], 9)
+    os.close(ends[0])
+    assert process.wait(30) == 128 + signal.SIGHUP
 
 
 def test_a_stream_that_is_non_blocking_loses_nothing(start: Start, distrun: Distrun) -> None:

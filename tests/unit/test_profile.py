@@ -324,6 +324,8 @@ def test_of_many_tasks_for_long_an_answer_can_be_read(monkeypatch: pytest.Monkey
     found = sampling.record(None, {f"worker:{n}": [os.getpid()] for n in range(8)}, 240, 1 << 20)
     read = stacks.decode(json.dumps(found))
     assert [len(not_none(each.recording).readings) > 1000 for each in read] == [True] * 8
+    found = sampling.record(None, {f"worker:{n}": [os.getpid()] for n in range(8)}, 240, 1 << 17)
+    assert ["too many samples" in each["error"] for each in found] == [False] * 3 + [True] * 5
 
 
 def test_a_thread_that_has_ended_is_not_recorded_on() -> None:

@@ -445,6 +445,7 @@ EPOCH_ENDS = "50/50 - 5s - loss: 0.6887 - accuracy: 0.5016 - 5s/epoch - 99ms/ste
         ("", "Found 0 files\nsaved\n", "worker:0 exited 0 without a step: found no data: Found 0"),
         ("STEP=9", "Found 0 files\nsaved\n", ""), ("", "No data files found\nsaved\n", ""),
         ("", "No data for this worker\n", "found no data: No d"), ("", "no data to skip\n", ""),
+        ("STEP=8 STEPS=10", LOGGED, ""),
         ("", "go\ninput is empty\n", "no data: input"), ("", "input is empty: generated\n", ""),
         ("EPOCH=1 EPOCHS=3", "Epoch 1/3\nUnknown: Horovod has been shut down.\n", "1 of 3, after"),
         ("", "Training failed: no module x\n", "ends in an error: Training failed: no module x"),
