@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -245,6 +246,21 @@ def test_nothing_waits_without_end_and_what_does_not_die_is_named(distrun: Distr
         assert '"JobEnded"' in events
         assert named["whole"] in distrun.asked("events", jobs["whole"])
     client.wait(SOON)
+
+
+def test_a_task_of_a_lost_job_may_take_seconds_to_die(distrun: Distrun) -> None:
+    job = distrun.detached("exec sleep 600", workers=1)
+    shown = distrun.status(job)
+    with freezer() as freeze:
+        freeze(shown["tasks"][0]["pid"])
+        for each in (*agents_of(distrun, job), shown["supervisor_pid"]):
+            os.kill(each, signal.SIGKILL)
+        kill = distrun.start("kill", job)
+        pending = Path(f"/proc/{shown['tasks'][0]['pid']}/status")
+        wait_until(lambda: re.search("Pnd:.*1..$", pending.read_text(), re.MULTILINE))
+        killed_at = time.monotonic()
+        wait_until(lambda: time.monotonic() > killed_at + 4)
+    assert kill.wait(SOON) == 0
 
 
 def test_a_job_that_waits_for_what_a_task_has_left_says_so(distrun: Distrun) -> None:

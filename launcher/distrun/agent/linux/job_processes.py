@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Dict, Iterable, List, Optional, Tuple
+from typing import Callable, Dict, Iterable, List, Optional, Tuple
 
 from distrun.agent.linux import facts, labels, processes
 from distrun.agent.linux.regular import numbers
@@ -171,7 +171,7 @@ def end_all(traces: Traces, grace: float) -> Ended:
             _wait_until_reaped(seen.values())
             return Ended(len(seen), [], [])
         is_late = time.monotonic() > deadline
-        stuck = list(members) if is_late else end(members, grace)
+        stuck = list(members) if is_late else end(members, grace, lambda p: bool(members[p].task))
         if stuck:
             left = [each for each in stuck if members[each].task]
             return Ended(
@@ -188,15 +188,23 @@ def _wait_until_reaped(ended: Iterable[processes.Process]) -> None:
         left = [each for each in left if processes.exists(each)]
 
 
-def end(ended: Iterable[processes.Process], grace: float) -> List[processes.Process]:
-    """End processes that are not descendants, in twice `grace` seconds; returns those left."""
+def end(
+    ended: Iterable[processes.Process],
+    grace: float,
+    may_take_long: Callable[[processes.Process], bool] = lambda _: False,
+) -> List[processes.Process]:
+    """End processes that are not descendants, in twice `grace` seconds; returns those left.
+
+    `may_take_long`: whether a process has `DEATH_SECONDS` more, as one that frees much memory.
+    """
     left = list(ended)
-    for signum in (signal.SIGTERM, signal.SIGKILL):
+    for signum, more in ((signal.SIGTERM, 0.0), (signal.SIGKILL, processes.DEATH_SECONDS)):
         left = [process for process in left if processes.send(process, signum)]
-        deadline = time.monotonic() + grace
-        while left and time.monotonic() < deadline:
+        passed, began = 0.0, time.monotonic()
+        while left and (passed < grace or (passed < more and any(map(may_take_long, left)))):
             time.sleep(processes.KILL_INTERVAL)
             left = [process for process in left if processes.is_alive(process)]
+            passed = time.monotonic() - began
     return left
 
 
