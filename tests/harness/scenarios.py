@@ -38,6 +38,7 @@ from distrun.verdict.log_analysis import LogTail
 from distrun.verdict.model import Verdict
 from distrun.words.causes import cause_text
 from harness.histories import MWM, PS, Job, backoff_over, because, restarts_planned, starts
+from harness.values import not_none
 from table import failures
 
 NOT_FOUND = Cause(Code.PROGRAM_NOT_FOUND, name="x")
@@ -286,6 +287,7 @@ CHECKS: dict[str, Callable[[Job, str], bool]] = {
     "attempts": lambda job, value: _has({name: job.attempt(name) for name in job.phases()}, value),
     "words": lambda job, value: cause_text(job.outcome.cause) == value,
     "mentions": lambda job, value: value in cause_text(job.outcome.cause),
+    "found": lambda job, value: value == cause_text(not_none(job.state.verdict).cause),
     "cause": lambda job, value: job.outcome.task == value,
     "budget": lambda job, value: job.state.budget(JOB).counted == int(value),
     "why": lambda job, value: _why(job, *value.split(" ", 1)),

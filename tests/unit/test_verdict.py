@@ -196,14 +196,6 @@ def test_the_server_that_is_elsewhere_is_quoted() -> None:
     assert [(each.task, each.text) for each in verdict.evidence] == [("worker:0", f"{line}1")]
 
 
-def test_all_hosts_that_were_lost_are_named() -> None:
-    (verdict,) = verdicts(play(["mwm worker:2 | worker:1@h2", "lost h2", "lost localhost"]))
-    assert verdict_words(verdict) == "host_lost nobody"
-    assert (verdict.cause.tasks, verdict.cause.hosts) == (
-        ("worker:0", "worker:1"), ("localhost", "h2"),
-    )  # fmt: skip
-
-
 def test_advice_is_for_its_host() -> None:
     taken = Cause(Code.PORT_TAKEN, port=2000, name="python3", pid=7)
     for host, how in (("h1", "(kill 7 on h1)"), ("localhost", "(kill 7)")):

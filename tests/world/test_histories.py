@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, example, given, seed, settings
 from hypothesis import strategies as st
 
 from harness.examples import examples
@@ -129,10 +129,11 @@ def run_history(
     max_examples=HISTORIES,
     deadline=None,
     database=None,
-    phases=(Phase.generate, Phase.shrink),
+    phases=(Phase.explicit, Phase.generate, Phase.shrink),
     suppress_health_check=list(HealthCheck),
     print_blob=True,
 )
+@example(SHAPES[0], {"max": 0}, [], [(("drop links", "h1"), 0.0), (("kill agent", "h1"), 0.0)])
 @given(
     st.sampled_from(SHAPES),
     SETTINGS,
@@ -144,9 +145,3 @@ def test_no_two_attempts_live_at_once_and_each_history_ends(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run_history(Path(folder), shape, restart, before, history)
-
-
-def test_an_agent_killed_just_after_a_login_has_reattached_leaves_no_login(tmp_path: Path) -> None:
-    history = [(("drop links", "h1"), 0.0), (("kill agent", "h1"), 0.0)]
-    restart = {"max": 0, "backoff": "50ms", "min_workers": 1}
-    run_history(tmp_path, SHAPES[0], restart, [], history)

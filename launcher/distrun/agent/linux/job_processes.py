@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Callable, Dict, Iterable, List, Optional, Tuple
+from typing import Collection, Dict, Iterable, List, Optional, Tuple
 
 from distrun.agent.linux import facts, labels, processes
 from distrun.agent.linux.regular import numbers
@@ -171,12 +171,11 @@ def end_all(traces: Traces, grace: float) -> Ended:
             _wait_until_reaped(seen.values())
             return Ended(len(seen), [], [])
         is_late = time.monotonic() > deadline
-        stuck = list(members) if is_late else end(members, grace, lambda p: bool(members[p].task))
+        of_tasks = {each for each, member in members.items() if member.task}
+        stuck = list(members) if is_late else end(members, grace, of_tasks)
         if stuck:
-            left = [each for each in stuck if members[each].task]
-            return Ended(
-                len(seen) - len(stuck), left, [each for each in stuck if not members[each].task]
-            )
+            own = [each for each in stuck if each not in of_tasks]
+            return Ended(len(seen) - len(stuck), [each for each in stuck if each in of_tasks], own)
 
 
 def _wait_until_reaped(ended: Iterable[processes.Process]) -> None:
@@ -191,17 +190,17 @@ def _wait_until_reaped(ended: Iterable[processes.Process]) -> None:
 def end(
     ended: Iterable[processes.Process],
     grace: float,
-    may_take_long: Callable[[processes.Process], bool] = lambda _: False,
+    slow: Collection[processes.Process] = (),
 ) -> List[processes.Process]:
     """End processes that are not descendants, in twice `grace` seconds; returns those left.
 
-    `may_take_long`: whether a process has `DEATH_SECONDS` more, as one that frees much memory.
+    `slow`: those that may take `DEATH_SECONDS` to die: they may have much memory to free.
     """
     left = list(ended)
     for signum, more in ((signal.SIGTERM, 0.0), (signal.SIGKILL, processes.DEATH_SECONDS)):
         left = [process for process in left if processes.send(process, signum)]
         passed, began = 0.0, time.monotonic()
-        while left and (passed < grace or (passed < more and any(map(may_take_long, left)))):
+        while left and (passed < grace or (passed < more and any(each in slow for each in left))):
             time.sleep(processes.KILL_INTERVAL)
             left = [process for process in left if processes.is_alive(process)]
             passed = time.monotonic() - began
