@@ -73,7 +73,7 @@ def submit(slurm: clusters.Cluster, distrun: Distrun) -> Submit:
 
 
 SAVES = """\
-trap 'trap "" TERM; echo saved; exit 0' TERM
+trap 'trap "" TERM; sleep 2; echo saved; exit 0' TERM
 echo attempt $DISTRUN_ATTEMPT
 [ $DISTRUN_ATTEMPT = 1 ] && exit
 while true; do sleep 60 & wait; done

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import distrun as package
+from distrun.agent.protocol import Cause, Code
 from distrun.cli import batch_run
 from distrun.job import resumption
 from distrun.job.folder import JobStore
@@ -149,8 +150,10 @@ def test_what_scancel_has_ended_does_not_go_back_to_the_queue(
     slurm.says("squeue", f"echo '7|{state}|2026-01-02T03:04:05|N/A|None'")
     slurm.says("scontrol", "echo $* >>$0.log")
     folder = JobStore(distrun.home).find(job_id)
-    batch_run._requeue(folder, resumption.recorded_spec(folder), "7")
+    cause = Cause(Code.SLURM_PREEMPTED, name="7")
+    batch_run._requeue(folder, resumption.recorded_spec(folder), "7", cause)
     assert (slurm.folder / "scontrol.log").exists() is goes_back
+    assert ("again: Slurm preempted job 7" in distrun.asked("events", job_id)) is goes_back
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])

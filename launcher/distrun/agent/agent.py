@@ -68,6 +68,7 @@ class Agent:
         self._dir: Optional[AgentDir] = None
         self._files: Optional[FileReceiver] = None
         self._is_ending = self._is_killing = False
+        self._grace = protocol.KILL_GRACE
         self._has_started = False
         self._guard = os.getppid()
         self.is_abandoned = False
@@ -210,7 +211,7 @@ class Agent:
             # The kernel sends this signal, too, when the guard has died.
             has_guard = os.getppid() == self._guard
             self._link.report_fault(Cause(Code.AGENT_TERMINATED if has_guard else Code.GUARD_DIED))
-            self.end_tasks()
+            self.end_tasks(self._grace if has_guard else protocol.KILL_GRACE)
         self._tasks.on_child_exit()
 
     def end_tasks(self, grace: float = protocol.KILL_GRACE) -> None:
@@ -245,6 +246,7 @@ class Agent:
             self._link.report_fault(error.cause)
             self.abandon()
             return
+        self._grace = order.grace
         self._link.configure(order.lease)
         self._tasks.configure(order.job_id, logs)
         if facts.find_nvidia_smi() is None:

@@ -76,8 +76,10 @@ def _run(folder: JobFolder, number: str) -> int:
     resumed = resumption.Resumption(folder=folder, former=state, changes=())
     asked = functools.partial(_stop_order, folder, number)
     code = launch(spec, options.LaunchOptions(resumed=resumed, asked_to_stop=asked))
-    if SUBMITTED not in os.environ and spec.slurm.requeue and _was_interrupted(folder.state()):
-        _requeue(folder, spec, number)
+    if SUBMITTED not in os.environ and spec.slurm.requeue:
+        cause = _interruption(folder.state())
+        if cause is not None:
+            _requeue(folder, spec, number, cause)
     return code
 
 
@@ -93,10 +95,10 @@ def _stop_order(folder: JobFolder, number: str) -> StopJob:
     return order.message
 
 
-def _was_interrupted(state: JobState) -> bool:
-    """Whether Slurm has ended the job, and not a person or the program."""
+def _interruption(state: JobState) -> Cause | None:
+    """Return why Slurm has ended the job; None: a person or the program has."""
     if state.outcome is None or state.outcome.result is Result.SUCCEEDED:
-        return False
+        return None
     by_slurm = {
         *(Code.SLURM_ALLOCATION_ENDS, Code.SUPERVISOR_SIGNALLED),
         # Slurm sends SIGTERM to all processes of a step.
@@ -105,15 +107,14 @@ def _was_interrupted(state: JobState) -> bool:
         # Of a step: at a preemption, Slurm says so of them, and lets the job run on for a while.
         Code.SLURM_CANCELLED,
     }
-    return any(cause.code in by_slurm for cause in state.outcome.cause.chain())
+    return next((each for each in state.outcome.cause.chain() if each.code in by_slurm), None)
 
 
-def _requeue(folder: JobFolder, spec: Spec, number: str) -> None:
+def _requeue(folder: JobFolder, spec: Spec, number: str, cause: Cause) -> None:
     """Put the job back into the queue, unless scancel has ended it."""
     entry = batch_job.find([BatchJob(id=number)]).get(number)
     if entry is None or entry.state != "RUNNING" or StopOrder.left(folder) is not None:
         return
-    cause = Cause(Code.SLURM_ALLOCATION_ENDS, name=number)
     submission.note_requeue(folder, spec, number, cause)
     console.print_message(f"job {folder.job_id} goes back to the queue")
     batch_job.requeue(number)

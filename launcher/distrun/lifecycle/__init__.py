@@ -32,6 +32,7 @@ from distrun.lifecycle.outcomes import job_failure as job_failure
 from distrun.lifecycle.outcomes import may_recur as may_recur
 from distrun.lifecycle.restarts import MOST_FREE_IN_A_ROW as MOST_FREE_IN_A_ROW
 from distrun.lifecycle.restarts import SIGTERM as SIGTERM
+from distrun.lifecycle.restarts import SLURM_STOPS as SLURM_STOPS
 from distrun.lifecycle.restarts import STALL as STALL
 from distrun.lifecycle.restarts import START as START
 from distrun.lifecycle.restarts import TF_PREEMPTED as TF_PREEMPTED
@@ -50,6 +51,5 @@ from distrun.lifecycle.state import TaskState as TaskState
 from distrun.lifecycle.state import Used as Used
 from distrun.lifecycle.state import highest as highest
 from distrun.lifecycle.state import total as total
-from distrun.lifecycle.transitions import SLURM_STOPS as SLURM_STOPS
 from distrun.lifecycle.transitions import replay as replay
 from distrun.lifecycle.transitions import step as step

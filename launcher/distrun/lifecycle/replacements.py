@@ -60,7 +60,8 @@ def leave_host(
             actions += more
             continue
         if not can_move:
-            state, more = outcomes.end_job(state, impossible)
+            grace = restarts.grace_after(state, task, cause)
+            state, more = outcomes.end_job(state, impossible, grace=grace)
             return state, actions + more
         pending = state.incident_of(task)
         explained = _explained(state, task, at)
@@ -76,7 +77,8 @@ def leave_host(
             actions += more
         elif state.needs(task):
             outcome = outcomes.host_failure(outcomes.with_reason(cause, decision.why_not))
-            state, more = outcomes.end_job(state, outcome)
+            grace = restarts.grace_after(state, task, cause)
+            state, more = outcomes.end_job(state, outcome, grace=grace)
             return state, actions + more
     return state, actions
 

@@ -40,7 +40,12 @@ TF_PREEMPTED = 42
 START, STALL = Timer(TimerKind.START), Timer(TimerKind.STALL)
 HOST_CODES = (Code.HOST_LOST, Code.HOST_FAILED, Code.TASK_NOT_STARTED)
 """Causes of restarts that say nothing about how a task exited."""
-_HOST_PREEMPTIONS = (Code.POD_PREEMPTED, Code.POD_DELETED)
+SLURM_STOPS = (
+    *(Code.SLURM_CANCELLED, Code.SLURM_TIME_LIMIT, Code.SLURM_PREEMPTED),
+    Code.SLURM_ALLOCATION_ENDS,
+)
+"""Why Slurm signals all processes of a job at once."""
+_HOST_PREEMPTIONS = (Code.POD_PREEMPTED, Code.POD_DELETED, *SLURM_STOPS)
 """Causes of the loss of a host that was taken away, for example preempted."""
 _OWN_SIGNALS = (Code.PREEMPTED, Code.EXITED_AFTER_EXCEPTION)
 """With a path: a line of a shell script that sends the signal to the script's own processes."""
@@ -58,15 +63,13 @@ def is_host_preempted(cause: Cause) -> bool:
     return cause.code in _HOST_PREEMPTIONS or any(map(is_host_preempted, cause.within))
 
 
-def grace_after(state: JobState, failed: TaskState) -> float:
+def grace_after(state: JobState, failed: TaskState, cause: Cause | None = None) -> float:
     """Return the seconds that the other tasks have to end; after a preemption they save as well."""
-    return state.timeouts.grace if is_preempted(failed) else KILL_GRACE
+    return state.timeouts.grace if _was_taken(failed, cause) else KILL_GRACE
 
 
-def _grace_in_group(state: JobState, failed: TaskState, stopped: TaskState) -> float:
-    """Return the seconds that a task has to end whose group restarts: few, unless it is saving."""
-    is_of_use = is_preempted(failed) or stopped.is_saving
-    return grace_after(state, failed) if is_of_use else LOST_GRACE
+def _was_taken(failed: TaskState, cause: Cause | None) -> bool:
+    return is_preempted(failed) or (cause is not None and is_host_preempted(cause))
 
 
 class Decision(Frozen, kw_only=True):
@@ -227,9 +230,11 @@ def open_incident(
         untimed = replace(state.budgets[decision.budget], is_timed=False)
         state = replace(state, budgets={**state.budgets, decision.budget: untimed})
     is_lost = decision.scope is Scope.GROUP and signal == SIGTERM and refusal is None
+    is_lost = is_lost and not _was_taken(failed, decision.cause)
+    grace = grace_after(state, failed, decision.cause)
     for task in members:
         if not task.has_ended and (joined is None or task.name not in joined.tasks):
-            own = _grace_in_group(state, failed, task) if is_lost else grace_after(state, failed)
+            own = LOST_GRACE if is_lost and not task.is_saving else grace
             actions.append(StopTask(task.name, signal, own))
     actions.append(SetTimer(_backoff_timer(incident), delay))
     state = replace(state.with_incident(incident), last_restart=last)

@@ -19,11 +19,6 @@ _OF_ATTEMPTS = (
     events.TaskStarted, events.TaskReady, events.TaskNotStarted, events.TaskExited,
     events.TaskEnded,
 )  # fmt: skip
-SLURM_STOPS = (
-    *(Code.SLURM_CANCELLED, Code.SLURM_TIME_LIMIT, Code.SLURM_PREEMPTED),
-    Code.SLURM_ALLOCATION_ENDS,
-)
-"""Why Slurm signals all processes of a job at once."""
 _WHILE_STOPPING = {
     TimerKind.EVALUATOR: outcomes.on_evaluator_timeout,
     TimerKind.ABORT: outcomes.on_abort_timeout,
@@ -276,7 +271,7 @@ def _on_stop_requested(state: JobState, event: events.StopRequested) -> restarts
 
 def _has_begun(outcome: Outcome, cause: Cause) -> bool:
     """Whether a job failed by what ends it: Slurm's signals may reach tasks before distrun."""
-    if outcome.result is not Result.FAILED or cause.code not in SLURM_STOPS:
+    if outcome.result is not Result.FAILED or cause.code not in restarts.SLURM_STOPS:
         return False
     return any(
         each.code is cause.code or SIGTERM in (each.signal, (each.status or 0) - 128)

@@ -103,6 +103,9 @@ class Configure(Order):
     former: Sequence[Tuple[str, int]] = ()
     """The last attempts of tasks that a lost agent may have left on this host: the agent ends them
     before it says Hello."""
+    grace: float = KILL_GRACE
+    """Seconds that tasks have if somebody sends SIGTERM to the agent, as Slurm does before it ends
+    a step."""
 
 
 class Reattach(Order):

@@ -117,7 +117,7 @@ class Host(LinkUser):
         """The agent's process id on its own host."""
         self.has_announced_exit = False
         """Whether the agent has announced its exit: it has nothing left to report."""
-        lease = spec.timeouts.link
+        self._grace, lease = spec.timeouts.grace, spec.timeouts.link
         self._lease = 0.0 if reach.lifetime is Lifetime.SUPERVISOR else lease
         self._links, self._observer = links, observer
         self._logs, self._variables = logs, variables
@@ -278,6 +278,7 @@ class Host(LinkUser):
             protocol.PROTOCOL,
             *(self._links.job_id, folder, self._lease, self.name, variables, self.mirror.limit),
             former=tuple(self.former.items()),
+            grace=self._grace,
         )
         connection.channel.send(configuration)
         connection.channel.flush()
