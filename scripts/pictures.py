@@ -151,7 +151,7 @@ def watching(folder: Path) -> None:
     pictures.mkdir(exist_ok=True)
 
     async def watched(columns: int) -> str:
-        app = WatchApp(JobStore.default().find(None))
+        app = WatchApp(JobStore.default().newest())
         async with app.run_test(size=(columns, 24)) as pilot:
             await asyncio.sleep(20)  # until the rate is known
             await pilot.press("down")
@@ -221,7 +221,7 @@ def slow_job(folder: Path) -> None:
     distrun = [sys.executable, "-m", "distrun"]
     try:
         subprocess.run([*distrun, "run", "-n", "2", "-d", "slow.py"], cwd=folder, check=True)
-        job = JobStore.default().find(None)
+        job = JobStore.default().newest()
         tasks = job.state().tasks
         wait_until(lambda: all(job.state().tasks[each].first_step_at for each in tasks), 300)
         shown = Terminal([*distrun, "profile"], str(folder), COLUMNS, 40)

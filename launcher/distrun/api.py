@@ -578,10 +578,10 @@ def job(name: str | None = None) -> Job:
     Raises:
         UsageError: there is no such job, or the prefix fits several.
     """
-    from distrun.job.folder import JobStore
+    from distrun.job.queued_job import find
 
     _require(name is None or isinstance(name, str), "name", name)
-    return Job(JobStore.default().find(name))
+    return Job(find(name))
 
 
 def jobs(*, running: bool = False) -> list[Job]:

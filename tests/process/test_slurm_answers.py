@@ -98,6 +98,9 @@ def test_a_job_slurm_has_forgotten_is_lost(
     assert (killed.returncode, lost in killed.stderr) == (2, True)
     with pytest.raises(package.UsageError, match=lost):
         package.job(job_id).kill()
+    distrun.checked("run", "true")
+    assert job_id not in distrun.asked("status"), "it is neither the newest job nor a running one"
+    assert "was submitted to Slurm" in distrun.told(2, "resume", job_id, "--strict")
     asked = terminal("clean")
     wait_until(lambda: asked.text().endswith("[y/N] "))
     distrun.checked("resume", job_id)
@@ -114,8 +117,19 @@ def test_without_slurm_nothing_is_left_of_a_submission(slurm: FakeSlurm, distrun
     (distrun.cwd / "job.yaml").write_text(SPEC)
     distrun.checked("validate", "job.yaml", "--set=hosts=slurm")
     distrun.checked("run", "--print-spec", "-n", "2", "--on", "slurm", "true")
+    inside = distrun.checked("run", "-n2", "true", env={**os.environ, "SLURM_JOB_NUM_NODES": "3"})
+    assert "this Slurm allocation has 3 nodes; to use them: --set hosts=slurm" in inside.stderr
+    distrun.checked("clean", "--all")
     slurm.says("sbatch", "case $1 in --parsable) echo full >&2; exit 1;; esac")
     assert "sbatch failed (code 1): full" in distrun.told(69, "submit", distrun.cwd / "job.yaml")
+    slurm.says("sbatch", "echo Requested node configuration is not available >&2; exit 1")
+    assert "sinfo -o" in distrun.told(69, "submit", distrun.cwd / "job.yaml")
+    assert "`distrun run --print-spec` writes one" in distrun.told(2, "submit", "train.py")
+    wanted = ("--set=cluster.worker={count: 2, gpus: 3}", "--set=program.pass_env=[OF_SETUP]")
+    prepared = "--set=slurm.setup=[export OF_SETUP=1]"
+    told = distrun.checked("submit", "job.yaml", "--dry-run", *wanted, prepared).stderr
+    assert "asked for none; write slurm.gpus_per_node: 3" in told
+    assert "not set here" in distrun.told(65, "submit", "job.yaml", *wanted)
     assert json.loads(distrun.asked("ps", "-a", "--json"))["jobs"] == []
 
 

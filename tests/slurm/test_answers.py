@@ -128,6 +128,8 @@ def test_other_words_of_srun_are_quoted() -> None:
 def test_the_accounting_is_asked_where_slurmctld_has_forgotten_the_job(provide: Provide) -> None:
     provide("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
     assert step_end.of_job("5") is None  # there is no sacct
+    with pytest.raises(UsageError, match="does not know job 5, which SLURM_JOB_ID names"):
+        allocation.current({"SLURM_JOB_ID": "5"})
     provide("sacct", "echo 'CANCELLED by 1000'")
     said = "srun: error: Slurm job 6 has expired"
     assert step_end.may_be_of_job(said, step_end.cause(said, 1, "6"))

@@ -42,6 +42,7 @@ def test_a_job_is_followed_from_the_login_node_to_its_end(
         out, _ = each.communicate(timeout=SOON)
         assert sorted(out.splitlines()) == [f"worker:{line}" for line in shown]
         assert each.returncode == 0
+    assert f"| {steps[1]}" not in (distrun.home / "jobs" / job_id / "batch.log").read_text()
     kinds = [event["event"] for event in recorded_events(distrun, job_id)]
     assert kinds[:2] == ["JobQueued", "JobCreated"]
     assert kinds[-1] == "JobEnded"
@@ -52,7 +53,9 @@ def test_a_job_that_waits_says_why_and_can_be_killed_cancelled_or_fail(
     submit: Submit, slurm: Cluster, distrun: Distrun, slurm_spec: WriteSlurmSpec
 ) -> None:
     held = slurm_spec("true", slurm={"options": {"hold": True}})
-    killed, cancelled = submit(held), submit(held)
+    cancelled, queued = submit(held), distrun.checked("submit", held)
+    killed = queued.stdout.strip()
+    assert "Slurm has no estimate of its start yet" in queued.stderr
     fails = submit(slurm_spec("true", slurm={"setup": ["echo no such module; exit 3"]}))
     job = distrun.status(killed)
     assert (job["state"], job["running"]) == ("pending", True)
@@ -69,7 +72,7 @@ def test_a_job_that_waits_says_why_and_can_be_killed_cancelled_or_fail(
     waited = distrun.told(69, "wait", fails)
     assert "(FAILED)" in waited
     log = distrun.home / "jobs" / fails / "batch.log"
-    assert str(log) in waited
+    assert f"; no such module; what it printed: {log}" in waited
     assert log.read_text() == "no such module\n"
     assert distrun.status(fails)["state"] == "failed"
     wait_until(lambda: not slurm.run("squeue", "-h"))

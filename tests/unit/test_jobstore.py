@@ -17,7 +17,7 @@ from distrun.agent.protocol import Cause, Code
 from distrun.agent.tasks.program import write_marker
 from distrun.errors import HostError, UsageError
 from distrun.frozen import replace
-from distrun.job import control, events, leftovers, record, resumption
+from distrun.job import control, events, leftovers, queued_job, record, resumption
 from distrun.job import folder as job_folder
 from distrun.job.folder import JobFolder, JobStore
 from distrun.job.record import EventLog
@@ -73,7 +73,8 @@ def test_a_job_is_found_by_id_name_prefix(store: JobStore, monkeypatch: pytest.M
     assert all(store.find(name).path == each.path for name, each in found.items())
     for running, job in (([], other), ([old], old), ([old, new], other)):
         monkeypatch.setattr(JobStore, "running", lambda _, now=running: now)
-        assert store.find(None).path == job.path
+        monkeypatch.setattr(JobStore, "default", lambda: store)
+        assert queued_job.find(None).path == job.path
 
 
 @pytest.mark.parametrize("is_suspended", [True, False])

@@ -59,10 +59,11 @@ def command(
         folder = submission.register(store, spec, number)
     else:
         raise click.UsageError("Missing argument 'SPEC'.")
-    return _run(folder, number)
+    # A pod's output is shown by `kubectl logs`, and that of sbatch by hand is in its own file.
+    return _run(folder, number, shows_output=job_id is None or SUBMITTED in os.environ)
 
 
-def _run(folder: JobFolder, number: str) -> int:
+def _run(folder: JobFolder, number: str, *, shows_output: bool) -> int:
     submission.note_start(folder, number)
     order = StopOrder.left(folder)
     if order is not None:
@@ -75,7 +76,8 @@ def _run(folder: JobFolder, number: str) -> int:
     spec = recorded if SUBMITTED in os.environ else reload(recorded, ())
     resumed = resumption.Resumption(folder=folder, former=state, changes=())
     asked = functools.partial(_stop_order, folder, number)
-    code = launch(spec, options.LaunchOptions(resumed=resumed, asked_to_stop=asked))
+    wanted = options.LaunchOptions(shows_output=shows_output, resumed=resumed, asked_to_stop=asked)
+    code = launch(spec, wanted)
     if SUBMITTED not in os.environ and spec.slurm.requeue:
         cause = _interruption(folder.state())
         if cause is not None:

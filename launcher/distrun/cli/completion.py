@@ -116,7 +116,9 @@ def complete_tasks(_: str, ctx: click.Context) -> Iterator[CompletionItem[Any]]:
 
     # If the line ends with `-t`, click has not assigned the words to parameters yet.
     job = ctx.params.get("job") or next(iter(ctx.params.get("jobs") or ctx.args), None)
-    for name, task in JobStore.default().find(job).state().tasks.items():
+    store = JobStore.default()
+    folder = store.newest() if job is None else store.find(job)
+    for name, task in folder.state().tasks.items():
         yield CompletionItem(name, help=task.phase.value)
 
 

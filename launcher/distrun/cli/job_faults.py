@@ -14,11 +14,10 @@ if TYPE_CHECKING:
 
 def find_job(job: str | None) -> JobFolder:
     """Find a job that a command shows. Prints what is wrong with its record; advice names it."""
-    from distrun.job.folder import JobStore
-    from distrun.job.queued_job import refresh
+    from distrun.job.queued_job import find, refresh
     from distrun.words.causes import advise_about
 
-    folder = JobStore.default().find(job)
+    folder = find(job)
     refresh(folder)
     advise_about(folder.job_id)
     tell_record_fault(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -113,6 +114,7 @@ def launch(spec: Spec, wanted: options.LaunchOptions) -> int:
     from distrun.cli.spec_warnings import find_warnings, print_success, refuse_if
     from distrun.cli.transfer_bar import read_files
     from distrun.job.chosen_logs import check_choice
+    from distrun.spec.host_spec import HostSpec
     from distrun.spec.target import find_target
     from distrun.supervisor import tensorboard
 
@@ -120,6 +122,10 @@ def launch(spec: Spec, wanted: options.LaunchOptions) -> int:
     print_success(spec)
     names = [f"{each.role.value}:{index}" for each in spec.roles for index in range(each.count)]
     check_choice([names], wanted.tasks)
+    nodes = os.environ.get("SLURM_JOB_NUM_NODES", "1")
+    if spec.hosts == (HostSpec(),) and len(names) > 1 and nodes != "1":
+        text = f"all tasks run on this machine, and this Slurm allocation has {nodes} nodes"
+        console.print_message(f"warning: {text}; to use them: --set hosts=slurm")
     if wanted.dry_run:
         from distrun.cli.guarded_command import run_guarded
         from distrun.cli.plan_view import show_plan

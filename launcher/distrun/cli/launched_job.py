@@ -168,7 +168,8 @@ class ShownJob(Listener):
         is_first_plan = isinstance(event, JobPlanned) and self._follower is None
         if is_first_plan and state.tasks and not self._options.detach:
             self._view.show_plan(state)
-            self._follow_logs(state)
+            if self._options.shows_output:
+                self._follow_logs(state)
         self._view.show_event(event, state)
 
     def _follow_logs(self, state: JobState) -> None:

@@ -199,13 +199,13 @@ def _folders(jobs: tuple[str, ...], *, all_jobs: bool) -> list[JobFolder]:
     try:
         found = {folder.job_id: folder for folder in map(store.find, jobs)}
     except UsageError as error:
-        names = store.find(None).state().task_names if store.folders() else []
+        names = store.newest().state().task_names if store.folders() else []
         named = [each for each in jobs if chosen_tasks([*names], (each,))]
         if named and error.hint:
             others = "".join(f"{quote(each)} " for each in jobs if each not in named)
             error.hint = f"to show one task: distrun logs {printable(others)}-t {quote(named[0])}"
         raise
-    folders = list(found.values()) or [store.find(None)]
+    folders = list(found.values()) or [queued_job.find(None)]
     for each in folders:
         queued_job.refresh(each)
     return folders

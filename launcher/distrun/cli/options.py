@@ -27,6 +27,7 @@ class LaunchOptions(Frozen, kw_only=True):
         tasks: names or roles of the tasks whose output is shown; empty: all.
         all_output: show each line of each task, also start-up lines.
         force: start a program that certainly fails.
+        shows_output: whether the output of tasks is shown, and not only messages.
         resumed: the job that is resumed; None: a new one.
         asked_to_stop: returns what a signal stands for, if another machine's command has sent it.
     """
@@ -38,6 +39,7 @@ class LaunchOptions(Frozen, kw_only=True):
     no_preflight: bool = False
     dry_run: bool = False
     force: bool = False
+    shows_output: bool = True
     resumed: Resumption | None = None
     asked_to_stop: Callable[[], StopJob | None] = lambda: None
 

@@ -26,8 +26,8 @@ from distrun.cli.stacks import problems, take
 from distrun.codec import to_json
 from distrun.errors import HostError
 from distrun.frozen import replace
-from distrun.job import history, py_spy
-from distrun.job.folder import JobStore, replace_file
+from distrun.job import history, py_spy, queued_job
+from distrun.job.folder import replace_file
 from distrun.job.stacks import Frame, Stacks
 from distrun.report.flame import INPUT_MARK
 from distrun.spec.problems import printable
@@ -76,7 +76,7 @@ def command(
     \b
       distrun profile mnist --seconds 2 -o mnist.json
     """
-    folder = JobStore.default().find(job)
+    folder = queued_job.find(job)
     # A file that cannot be written is said before anybody waits for it.
     with nullcontext() if output is None else write_file(Path(output)) as file:
         found, state = take(folder, tasks, seconds=seconds), folder.state()

@@ -19,8 +19,9 @@ from distrun.cli.options import job_argument, output_option, task_option
 from distrun.cli.output_file import write_file
 from distrun.cli.stacks import stacks_view, take
 from distrun.errors import UsageError
+from distrun.job import queued_job
 from distrun.job.chosen_logs import check_choice, chosen_tasks
-from distrun.job.folder import JobFolder, JobStore
+from distrun.job.folder import JobFolder
 from distrun.job.history import HistoryReader
 from distrun.redaction.redactor import Redactor, secret_values
 from distrun.report.server import LivePage, PageServer
@@ -73,7 +74,7 @@ def command(
     if serve:
         if output is not None or is_bundle:
             raise UsageError("--serve shows a job of this machine, and writes no file")
-        return _serve(JobStore.default().find(job), tasks, port or 0, may_stop=allow_stop)
+        return _serve(queued_job.find(job), tasks, port or 0, may_stop=allow_stop)
     if port is not None or allow_stop:
         raise UsageError("--port and --allow-stop are only for --serve")
     if job is not None and is_bundle:

@@ -97,7 +97,7 @@ def _queue_again(folder: JobFolder, how: dict[str, Any], *, has_changes: bool) -
     scheduler = queued_job.scheduler_of(batch).NAME
     if has_changes or any(value for name, value in how.items() if name != "detach"):
         raise UsageError(
-            f"job {folder.job_id} runs in {scheduler}: resume queues it again as it is",
+            f"job {folder.job_id} was submitted to {scheduler}: resume submits it as it was",
             hint="of the options, only --detach can be given; to change it: distrun submit SPEC",
         )
     if batch is not None and not batch.is_own:

@@ -13,9 +13,9 @@ from distrun.cli import console
 from distrun.cli.options import job_argument, json_option, task_option
 from distrun.codec import to_json
 from distrun.errors import HostError, UsageError
-from distrun.job import control, py_spy, stacks
+from distrun.job import control, py_spy, queued_job, stacks
 from distrun.job.chosen_logs import check_choice, chosen_tasks
-from distrun.job.folder import JobFolder, JobStore
+from distrun.job.folder import JobFolder
 from distrun.job.stacks import Entry, Frame, Stacks, Thread
 from distrun.spec.problems import printable
 from distrun.words.formats import format_count, format_names
@@ -51,7 +51,7 @@ def command(
       distrun stacks
       distrun stacks mnist -t worker:1 --all-threads
     """
-    folder = JobStore.default().find(job)
+    folder = queued_job.find(job)
     found = take(folder, tasks, native=native)
     if as_json:
         console.print_json({"job_id": folder.job_id, **_stacks_json(found)})

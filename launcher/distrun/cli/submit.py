@@ -18,7 +18,7 @@ from distrun.slurm import batch_job, batch_script, submission
 from distrun.spec.host_spec import HostSpec
 from distrun.spec.loader import load
 from distrun.spec.model import Spec
-from distrun.spec.problems import printable
+from distrun.spec.problems import Mark, Problem, printable
 from distrun.spec.yamltext import dump
 from distrun.words.events import queue_text
 from distrun.words.formats import format_duration
@@ -71,7 +71,8 @@ def command(
     # The nodes have this machine's files and, without slurm.setup, its variables.
     is_alike = not (has_pods or spec.slurm.setup)
     checked = replace(spec, hosts=(HostSpec(),)) if is_alike else spec
-    print_warnings(refuse_if(find_warnings(checked), strict=strict, force=force))
+    warnings = (*([] if has_pods else _missing_gpus(spec)), *find_warnings(checked))
+    print_warnings(refuse_if(warnings, strict=strict, force=force))
     if has_pods:
         return _submit_to_kubernetes(spec, dry_run=dry_run)
     assert spec.origin is not None  # noqa: S101 - the loader sets it
@@ -94,6 +95,8 @@ def command(
     console.print_text(folder.job_id)
 
     found = queued_job.look(folder)
+    if {"hold", "dependency"} & spec.slurm.options.keys():  # the estimate is that without them
+        starts_at = None
     where = "queued in Slurm" if found.entry is None else queue_text(found.entry, starts_at)
     console.print_message(f"job {folder.job_id} is {where}")
     return 0
@@ -115,6 +118,16 @@ def _submit_to_kubernetes(spec: Spec, *, dry_run: bool) -> int:
     where = "in the pod of its supervisor" if claim is None else f"on the volume of {claim}"
     console.print_message(f"job {folder.job_id} is submitted to Kubernetes; its folder is {where}")
     return 0
+
+
+def _missing_gpus(spec: Spec) -> list[Problem]:
+    """Warn of GPUs that nobody asks Slurm for: the job would wait, and then fail."""
+    wanted = max(role.gpus or 0 for role in spec.roles)
+    options = " ".join(f"{name} {value}" for name, value in spec.slurm.options.items())
+    if not wanted or spec.slurm.gpus_per_node or spec.slurm.exclusive or "gpu" in options:
+        return []
+    text = "tasks have `gpus`, and Slurm is asked for none"
+    return [Mark("slurm").problem(text, f"write slurm.gpus_per_node: {wanted}")]
 
 
 def _require_interpreters(spec: Spec) -> None:

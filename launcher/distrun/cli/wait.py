@@ -28,11 +28,10 @@ def command(jobs: tuple[str, ...], timeout: float | None) -> int:
     """
     from distrun.job import control, leftovers
     from distrun.job.end_report import end_line, exit_line
-    from distrun.job.folder import JobStore
     from distrun.job.job import Job
+    from distrun.job.queued_job import find
 
-    store = JobStore.default()
-    folders = [store.find(job) for job in jobs] or [store.find(None)]
+    folders = [find(job) for job in jobs or (None,)]
     deadline = None if timeout is None else time.monotonic() + timeout
     failed = []
     is_verified = True

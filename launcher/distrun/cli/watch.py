@@ -33,9 +33,9 @@ def command(job: str | None) -> int:
       distrun watch
       distrun watch mnist
     """
-    from distrun.job.folder import JobStore
+    from distrun.job.queued_job import find
 
-    return watch(JobStore.default().find(job))
+    return watch(find(job))
 
 
 def watch(folder: JobFolder) -> int:

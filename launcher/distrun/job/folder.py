@@ -556,17 +556,12 @@ class JobStore:
             found = [JobFolder(self.jobs / name) for name in names if name.isprintable()]
         return [each for each in found if each.last_change() < time.time() - _UNFINISHED_SECONDS]
 
-    def find(self, query: str | None) -> JobFolder:
+    def find(self, query: str) -> JobFolder:
         """Return the job with that id, the newest of that name, or the one with that prefix.
-
-        None stands for the only running job; if none or several run, for the newest one.
 
         Raises:
             UsageError: there is no such job, or the prefix fits several.
         """
-        if query is None:
-            running = self.running()
-            return running[0] if len(running) == 1 else self.newest()
         if not query:  # it would be the prefix of every id
             raise UsageError("the name of a job cannot be empty")
         folders = self.folders()

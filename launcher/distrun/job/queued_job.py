@@ -18,6 +18,7 @@ from typing import IO, Protocol
 
 from distrun import lifecycle
 from distrun.agent.linux import syscalls
+from distrun.agent.linux.regular import read_end
 from distrun.agent.protocol import KILL_GRACE, Cause, Code, Notice, Request
 from distrun.agent.protocol.channel import Channel, ProtocolError
 from distrun.codec import from_json
@@ -25,7 +26,7 @@ from distrun.errors import EXIT_KILLED, HostError, UsageError
 from distrun.frozen import Frozen, replace
 from distrun.job import held_package, relay
 from distrun.job.events import JobEnded, JobQueued, Origin, Outcome, Result
-from distrun.job.folder import BatchJob, JobFolder
+from distrun.job.folder import BatchJob, JobFolder, JobStore
 from distrun.job.record import EventLog
 from distrun.job.scheduler import MissingCommandError, QueueEntry, RefusedError, SchedulerError
 from distrun.job.stop_order import StopOrder
@@ -44,6 +45,7 @@ _CONNECT_SECONDS = 30.0
 """How long it may take to reach a supervisor: a busy slurmctld lets srun wait."""
 _DISCONNECT_SECONDS = 5.0
 _ENDED_BY_SIGNAL = 143
+_END_BYTES, _LONGEST_LINE = 4096, 300
 _CANCEL_SECONDS = 60.0
 """How long a job may take to end once it is cancelled, until `kill` says that it has not."""
 _REGISTER_SECONDS = 10.0
@@ -132,6 +134,21 @@ class QueuedJob(Frozen, kw_only=True):
         return self.problem is not None or (self.entry is not None and self.entry.is_active)
 
 
+def find(query: str | None) -> JobFolder:
+    """Return the job that :meth:`.JobStore.find` finds.
+
+    None stands for the only job that runs, or waits; if there are none or several, for the newest.
+    """
+    store = JobStore.default()
+    if query is not None:
+        return store.find(query)
+    running = store.running()
+    queued = look_at(each for each in running if each.is_elsewhere)
+    ended = {name for name, each in queued.items() if not each.is_active}
+    running = [each for each in running if each.job_id not in ended]
+    return running[0] if len(running) == 1 else store.newest()
+
+
 def look(folder: JobFolder, *, asks: bool = False) -> QueuedJob:
     """Return a submitted job as it is now: see :func:`look_at`."""
     return look_at([folder], asks=asks)[folder.job_id]
@@ -199,8 +216,11 @@ def _has_ended(state: JobState, *, may_continue: bool) -> bool:
 
 def _outcome(entry: QueueEntry, folder: JobFolder) -> Outcome:
     """Return how a job ended that has not written it."""
+    printed = read_end(str(folder.batch_log), _END_BYTES).decode("utf-8", "replace").split("\n")
+    last = [line.strip() for line in printed if line.strip()][-1:]
     cause = (entry.cause or Cause(Code.SLURM_JOB_ENDED, name=entry.id))._replace(
-        path=str(folder.path / folder.batch_log.name)
+        path=str(folder.path / folder.batch_log.name),
+        within=tuple(Cause(Code.UNCODED, text=line[-_LONGEST_LINE:]) for line in last),
     )
     if cause.code is Code.SLURM_CANCELLED:
         return Outcome.stopped(_ENDED_BY_SIGNAL, cause)

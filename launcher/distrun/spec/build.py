@@ -94,7 +94,9 @@ class _Builder:
         if chosen_ports > 1 and document.get("hosts") not in CLUSTERS:
             check_host_addresses(document.get("hosts", ()), problems)
         where = hosts or (HostSpec(),)
-        reader = ProgramReader(document.get("program", _NO_PROGRAM), where, context, problems)
+        has_setup = context.is_submitted is not False and bool(self._slurm.setup)
+        section = document.get("program", _NO_PROGRAM)
+        reader = ProgramReader(section, where, context, problems, has_setup)
         program, custom = reader.programs(custom_roles(self._cluster))
         check_variables(document, context, problems)
         roles = [replace(one, program=custom.get(one.role)) for one in self._roles]

@@ -78,7 +78,8 @@ def allocated_hosts(environ: Mapping[str, str], problems: Problems) -> tuple[Hos
     nodes = current(environ)
     if not nodes:
         message = "hosts is slurm, and this is not a Slurm allocation"
-        hint = "queue the job with `distrun submit`, or call distrun inside salloc or sbatch"
+        hint = "queue the job with `distrun submit` (`distrun run -n N --print-spec SCRIPT` writes "
+        hint += "a script's YAML file), or call distrun inside salloc or sbatch"
         problems.add("hosts", message, hint)
     return nodes
 

@@ -80,6 +80,8 @@ class ProgramReader(Frozen):
     hosts: tuple[HostSpec, ...]
     context: LoadContext
     problems: Problems
+    has_setup: bool = False
+    """Whether lines of `slurm.setup` will run before, which may export variables."""
 
     def programs(
         self, roles: Mapping[Role, Section]
@@ -148,12 +150,12 @@ class ProgramReader(Frozen):
     def _check_pass_env(self) -> None:
         for index, name in enumerate(self.section.get("pass_env", ())):
             place = f"program.pass_env[{index}]"
-            if name not in self.context.environ:
-                message = f"program.pass_env names {quoted(name)}, which is not set here"
-                self.problems.add(place, message, "export it before the launch, or remove it")
-            elif name in self.section.get("env", {}):
+            if name in self.section.get("env", {}):
                 message = f"{quoted(name)} is in both env and pass_env"
                 self.problems.add(place, message, "keep one of them")
+            elif name not in self.context.environ and not self.has_setup:
+                message = f"program.pass_env names {quoted(name)}, which is not set here"
+                self.problems.add(place, message, "export it before the launch, or remove it")
 
     def _program(
         self, section: Section, extra_args: tuple[str, ...] = ()
