@@ -586,10 +586,11 @@ def job(name: str | None = None) -> Job:
 
 def jobs(*, running: bool = False) -> list[Job]:
     """Return all jobs, the oldest first, or only those that run."""
+    from distrun.job import queued_job
     from distrun.job.folder import JobStore
 
     store = JobStore.default()
-    return [Job(folder) for folder in (store.running() if running else store.folders())]
+    return [Job(each) for each in (queued_job.running(store) if running else store.folders())]
 
 
 def report(**values: float) -> None:

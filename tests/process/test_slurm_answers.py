@@ -116,6 +116,9 @@ def test_a_job_slurm_has_forgotten_is_lost(
 def test_without_slurm_nothing_is_left_of_a_submission(slurm: FakeSlurm, distrun: Distrun) -> None:
     (distrun.cwd / "job.yaml").write_text(SPEC)
     distrun.checked("validate", "job.yaml", "--set=hosts=slurm")
+    launched = distrun.told(65, "launch", "job.yaml", "--set=hosts=slurm")
+    assert "not a Slurm allocation; queue the job with `distrun submit` (`distrun run" in launched
+    assert distrun("run", "-n", "auto", "true").returncode == 65
     distrun.checked("run", "--print-spec", "-n", "2", "--on", "slurm", "true")
     inside = distrun.checked("run", "-n2", "true", env={**os.environ, "SLURM_JOB_NUM_NODES": "3"})
     assert "this Slurm allocation has 3 nodes; to use them: --set hosts=slurm" in inside.stderr

@@ -61,12 +61,6 @@ def test_run_with_auto_takes_all_nodes(in_allocation: InAllocation, distrun: Dis
     ]
 
 
-def test_without_allocation(slurm: Cluster, distrun: Distrun, slurm_spec: WriteSlurmSpec) -> None:
-    launched = distrun.told(65, "launch", slurm_spec("true"))
-    assert "this is not a Slurm allocation; queue the job with `distrun submit`" in launched
-    assert distrun("run", "-n", "auto", "true").returncode == 65
-
-
 def wait_for_starts(distrun: Distrun, count: int) -> None:
     def are_started() -> bool:
         events = distrun("events", "--json").stdout

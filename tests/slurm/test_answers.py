@@ -96,10 +96,10 @@ def test_an_unexpected_answer_is_quoted(provide: Provide, answer: str) -> None:
     assert (answer or "nothing") in str(raised.value)
 
 
-@pytest.mark.parametrize("sign", ["SLURM_HET_SIZE", "SLURM_STEP_NUM_TASKS"])
-def test_heterogeneous_jobs_and_one_launch_a_node_are_refused(sign: str) -> None:
-    with pytest.raises(UsageError):
-        allocation.current({"SLURM_JOB_ID": "7", sign: "2"})
+def test_heterogeneous_jobs_and_one_launch_a_node_are_refused() -> None:
+    for sign in ("SLURM_HET_SIZE", "SLURM_STEP_NUM_TASKS"):
+        with pytest.raises(UsageError):
+            allocation.current({"SLURM_JOB_ID": "7", sign: "2"})
 
 
 @pytest.mark.parametrize(
@@ -117,9 +117,6 @@ def test_why_a_step_ended_is_read_from_what_srun_prints(printed: str, code: Code
     around = f"srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n{printed}"
     found = not_none(step_end.find(f"{around}\nsrun: error: n1: task 0: Killed", "5"))
     assert (found.code, found.name) == (code, "5")
-
-
-def test_other_words_of_srun_are_quoted() -> None:
     said = "Unable to create step for job 5: Invalid partition"
     found = step_end.cause(f"srun: error: {said}", 1, "5")
     assert (found.code, found.status, found.text) == (Code.SRUN_FAILED, 1, said)
@@ -128,7 +125,7 @@ def test_other_words_of_srun_are_quoted() -> None:
 def test_the_accounting_is_asked_where_slurmctld_has_forgotten_the_job(provide: Provide) -> None:
     provide("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
     assert step_end.of_job("5") is None  # there is no sacct
-    with pytest.raises(UsageError, match="does not know job 5, which SLURM_JOB_ID names"):
+    with pytest.raises(SchedulerError, match="or unset SLURM_JOB_ID"):
         allocation.current({"SLURM_JOB_ID": "5"})
     provide("sacct", "echo 'CANCELLED by 1000'")
     said = "srun: error: Slurm job 6 has expired"

@@ -195,6 +195,7 @@ def test_when_a_queued_job_starts(starts_at: float, expected: float, words: str)
         id="7", scheduler="Slurm", state="PENDING", starts_at=starts_at, is_pending=True
     )
     assert words in queue_text(entry, expected)
+    assert ", until 1970-01-04" in queue_text(replace(entry, is_pending=False, ends_at=3e5))
 
 
 def test_a_lost_job_is_stopped_once_all_of_it_has_ended(

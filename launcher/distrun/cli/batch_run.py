@@ -17,7 +17,7 @@ from distrun.job.events import Result
 from distrun.job.folder import BatchJob, JobFolder, JobStore
 from distrun.job.scheduler import SUBMITTED
 from distrun.job.stop_order import StopOrder
-from distrun.lifecycle import JobState
+from distrun.lifecycle import SLURM_STOPS, JobState
 from distrun.slurm import batch_job, step_end, submission
 from distrun.spec.loader import load, reload
 from distrun.spec.model import Spec
@@ -101,14 +101,10 @@ def _interruption(state: JobState) -> Cause | None:
     """Return why Slurm has ended the job; None: a person or the program has."""
     if state.outcome is None or state.outcome.result is Result.SUCCEEDED:
         return None
-    by_slurm = {
-        *(Code.SLURM_ALLOCATION_ENDS, Code.SUPERVISOR_SIGNALLED),
-        # Slurm sends SIGTERM to all processes of a step.
-        *(Code.AGENT_TERMINATED, Code.GUARD_DIED),
-        *(Code.SLURM_TIME_LIMIT, Code.SLURM_PREEMPTED, Code.SLURM_NODE_FAILED),
-        # Of a step: at a preemption, Slurm says so of them, and lets the job run on for a while.
-        Code.SLURM_CANCELLED,
-    }
+    by_slurm = (  # at a preemption, Slurm says of steps that they are cancelled
+        *(*SLURM_STOPS, Code.SLURM_NODE_FAILED, Code.SUPERVISOR_SIGNALLED),
+        *(Code.AGENT_TERMINATED, Code.GUARD_DIED),  # Slurm's SIGTERM goes to a whole step
+    )
     return next((each for each in state.outcome.cause.chain() if each.code in by_slurm), None)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distrun.cli import console
-from distrun.cli.job_faults import tell_problem, tell_record_fault
+from distrun.cli.job_faults import tell_record_fault
 from distrun.cli.options import completion_of, duration, job_argument
 from distrun.errors import DistrunError, HostError, UsageError
 
@@ -119,11 +119,9 @@ def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list
         return list(found.values())
     if everything:
         return _all(store)
-    from distrun.job.job import read_jobs
+    from distrun.job.queued_job import running as running_jobs
 
-    found_running = read_jobs(store.running())
-    tell_problem(found_running)
-    running = [job.folder for job in found_running if job.is_running]
+    running = running_jobs(store)
     if not running:
         raise UsageError("no job is running")
     names = ", ".join(folder.job_id for folder in running)

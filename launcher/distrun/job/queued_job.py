@@ -142,11 +142,19 @@ def find(query: str | None) -> JobFolder:
     store = JobStore.default()
     if query is not None:
         return store.find(query)
-    running = store.running()
-    queued = look_at(each for each in running if each.is_elsewhere)
+    active = running(store)
+    return active[0] if len(active) == 1 else store.newest()
+
+
+def running(store: JobStore) -> list[JobFolder]:
+    """Return the jobs that run, or wait: of :meth:`.JobStore.running`, not those that have ended.
+
+    A scheduler may have ended a submitted job before it could write that.
+    """
+    folders = store.running()
+    queued = look_at(each for each in folders if each.is_elsewhere)
     ended = {name for name, each in queued.items() if not each.is_active}
-    running = [each for each in running if each.job_id not in ended]
-    return running[0] if len(running) == 1 else store.newest()
+    return [each for each in folders if each.job_id not in ended]
 
 
 def look(folder: JobFolder, *, asks: bool = False) -> QueuedJob:

@@ -45,14 +45,7 @@ def current(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
 def of_job(job: str) -> tuple[HostSpec, ...]:
     """Return the nodes of a running job, in Slurm's order. Raises SchedulerError."""
     command = ("scontrol", "-o", "show", "job", "-d", job)
-    try:
-        answer = commands.run(*command)
-    except commands.FailedCommandError as error:
-        if "nvalid job" in error.printed:  # a shell that salloc began outlives its allocation
-            text = f"Slurm does not know job {job}, which SLURM_JOB_ID names: it may have ended"
-            hint = "leave this shell, and call salloc again; or: unset SLURM_JOB_ID"
-            raise UsageError(text, hint=hint) from None
-        raise
+    answer = commands.run(*command)
     listed = re.search(r" NodeList=(\S+)", answer)
     if listed is None or listed[1] == "(null)":
         raise commands.unexpected(" ".join(command), answer)

@@ -124,13 +124,7 @@ def submit(script: str) -> str:
 
 def try_out(script: str) -> float | None:
     """Have Slurm check a batch script; return when it would start (Unix time), if Slurm says so."""
-    try:
-        answer = commands.run("sbatch", "--test-only", given=script, errors=True)
-    except commands.FailedCommandError as error:
-        if "node configuration" in error.printed:
-            what = "what nodes have: partition, count, cores, MB of memory, GPUs, features"
-            error.hint = f"sinfo -o '%P %D %c %m %G %f'   ({what})"
-        raise
+    answer = commands.run("sbatch", "--test-only", given=script, errors=True)
     found = re.search(r" to start at (\S+)", answer)
     return None if found is None else _time(found[1])
 

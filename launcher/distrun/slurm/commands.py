@@ -27,13 +27,18 @@ STEP_OPTIONS = (
 )
 _NO_OPTIONS = ("SLURM_CONF", "SLURM_CLUSTERS")
 _ANSWER_CHARACTERS = 300
+_HINTS = {
+    "node configuration": "what nodes have (cores, MB of memory, GPUs): sinfo -o '%P %D %c %m %G'",
+    "nvalid job id": "its allocation may have ended: leave this shell, or unset SLURM_JOB_ID",
+}
+"""What to do if these words are in what a command printed."""
 
 
 class FailedCommandError(SchedulerError):
     """The command ended with an error. `printed` is what it wrote to standard error."""
 
     def __init__(self, message: str, printed: str) -> None:
-        super().__init__(message)
+        super().__init__(message, hint=next((_HINTS[it] for it in _HINTS if it in printed), None))
         self.printed = printed
 
 

@@ -42,7 +42,7 @@ def options(spec: Spec) -> Iterator[tuple[str, str | None]]:
         "partition": slurm.partition,
         "account": slurm.account,
         "qos": slurm.qos,
-        "time": None if slurm.time is None else _time(slurm.time),
+        "time": None if slurm.time is None else math.ceil(slurm.time / 60),  # minutes
         "gpus-per-node": slurm.gpus_per_node,
         "cpus-per-task": slurm.cpus_per_task,
         "mem": None if slurm.mem_per_node is None else f"{-(-slurm.mem_per_node // _MIB)}M",
@@ -61,10 +61,3 @@ def options(spec: Spec) -> Iterator[tuple[str, str | None]]:
     yield "open-mode", "append"
     for name, value in slurm.options.items():
         yield name, None if value in ("", "true") else value
-
-
-def _time(seconds: float) -> str:
-    """Return a time in the form `1-02:30:00`."""
-    minutes = math.ceil(seconds / 60)
-    days, minutes = divmod(minutes, 24 * 60)
-    return f"{days}-{minutes // 60:02}:{minutes % 60:02}:00"

@@ -116,7 +116,7 @@ def quiet_advice(job_id: str) -> str:
 
 
 def queue_text(entry: QueueEntry, expected: float | None = None) -> str:
-    """Return where a job is: `pending in Slurm as job 12 (Resources), starts at about 14:05:00`.
+    """Return where a job is: `running in Slurm as job 12, until 14:05:00`, for example.
 
     Args:
         entry: what its scheduler says of it.
@@ -124,7 +124,7 @@ def queue_text(entry: QueueEntry, expected: float | None = None) -> str:
     """
     words = f"{entry.state.lower()} in {entry.scheduler} as job {entry.id}"
     if not entry.is_pending:
-        return words
+        return words + (f", until {format_time(entry.ends_at)}" if entry.ends_at else "")
     why = f" ({entry.reason})" if entry.reason else ""
     if entry.scheduler != "Slurm":
         return words + why
