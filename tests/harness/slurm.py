@@ -10,7 +10,6 @@ answers elsewhere is tested with a program in its place.
 
 import contextlib
 import os
-import re
 import signal
 import socket
 import stat
@@ -154,13 +153,10 @@ class Cluster:
             raise RuntimeError(f"{' '.join(argv)}: {done.stdout}{done.stderr}")
         return done.stdout.strip()
 
-    def state_of(self, job: str) -> str:
-        answer = self.run("scontrol", "-o", "show", "job", job, check=False)
-        found = re.search(r" JobState=(\w+)", answer)
-        return found[1] if found else ""
-
     def wait_for_state(self, job: str, state: str) -> None:
-        wait_until(lambda: self.state_of(job) == state, _DEADLINE, f"job {job} is {state}")
+        show = ("scontrol", "-o", "show", "job", job)
+        is_in_it = f" JobState={state} "
+        wait_until(lambda: is_in_it in self.run(*show, check=False), _DEADLINE, is_in_it)
 
     def mend(self) -> str:
         """Have the cluster as new. Returns what the test has left there."""

@@ -120,9 +120,6 @@ def test_without_slurm_nothing_is_left_of_a_submission(slurm: FakeSlurm, distrun
     assert "not a Slurm allocation; queue the job with `distrun submit` (`distrun run" in launched
     assert distrun("run", "-n", "auto", "true").returncode == 65
     distrun.checked("run", "--print-spec", "-n", "2", "--on", "slurm", "true")
-    inside = distrun.checked("run", "-n2", "true", env={**os.environ, "SLURM_JOB_NUM_NODES": "3"})
-    assert "this Slurm allocation has 3 nodes; to use them: --set hosts=slurm" in inside.stderr
-    distrun.checked("clean", "--all")
     slurm.says("sbatch", "case $1 in --parsable) echo full >&2; exit 1;; esac")
     assert "sbatch failed (code 1): full" in distrun.told(69, "submit", distrun.cwd / "job.yaml")
     slurm.says("sbatch", "echo Requested node configuration is not available >&2; exit 1")
@@ -134,6 +131,8 @@ def test_without_slurm_nothing_is_left_of_a_submission(slurm: FakeSlurm, distrun
     assert "asked for none; write slurm.gpus_per_node: 3" in told
     assert "not set here" in distrun.told(65, "submit", "job.yaml", *wanted)
     assert json.loads(distrun.asked("ps", "-a", "--json"))["jobs"] == []
+    inside = distrun.checked("run", "-n2", "true", env={**os.environ, "SLURM_JOB_NUM_NODES": "3"})
+    assert "this Slurm allocation has 3 nodes; to use them: --set hosts=slurm" in inside.stderr
 
 
 def queue_of(slurm: FakeSlurm, state: str) -> None:

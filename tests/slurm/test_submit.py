@@ -78,12 +78,20 @@ def test_a_job_that_waits_says_why_and_can_be_killed_cancelled_or_fail(
     wait_until(lambda: not slurm.run("squeue", "-h"))
 
 
-def test_a_job_that_begins_or_runs_is_killed_gracefully(
+def test_a_job_that_begins_or_runs_is_killed_gracefully_and_scancel_is_no_requeue(
     submit: Submit, slurm: Cluster, slurm_spec: WriteSlurmSpec, distrun: Distrun
 ) -> None:
     setup = [f"touch {distrun.cwd}/begun", "sleep 60"]
     begins = submit(slurm_spec("true", slurm={"setup": setup, "requeue": True}))
-    runs = submit(slurm_spec(SAVES, slurm={"requeue": True}))
+    runs, cancelled = (submit(slurm_spec(SAVES, slurm={"requeue": True})) for _ in range(2))
+    number = wait_for(distrun, cancelled, "running")["slurm"]["job"]
+    slurm.run("scancel", number)
+    assert distrun("wait", cancelled).returncode in (69, 143)
+    kinds = [event["event"] for event in recorded_events(distrun, cancelled)]
+    assert kinds.count("JobQueued") == 1
+    slurm.wait_for_state(number, "CANCELLED")
+    distrun.checked("resume", cancelled)
+    distrun.checked("wait", cancelled)
     wait_until((distrun.cwd / "begun").exists)
     assert distrun.status(begins)["state"] == "preparing"
     wait_for(distrun, runs, "running")
@@ -121,21 +129,6 @@ def test_refused_before_queue(slurm: Cluster, slurm_spec: WriteSlurmSpec, distru
     assert "slurm.time" in refusal(65, slurm={"options": {"time": 5}})
     assert distrun.asked("ps", "-a", "--json").count("job_id") == 0
     assert not slurm.run("squeue", "-h")
-
-
-def test_a_running_job_that_scancel_ends_is_not_queued_again(
-    submit: Submit, slurm: Cluster, distrun: Distrun, slurm_spec: WriteSlurmSpec
-) -> None:
-    job_id = submit(slurm_spec("sleep 60", slurm={"requeue": True}))
-    number = wait_for(distrun, job_id, "running")["slurm"]["job"]
-    slurm.run("scancel", number)
-    assert distrun("wait", job_id).returncode in (69, 143)
-    kinds = [event["event"] for event in recorded_events(distrun, job_id)]
-    assert kinds.count("JobQueued") == 1
-    slurm.wait_for_state(number, "CANCELLED")
-    distrun.checked("resume", job_id)
-    assert distrun.status(job_id)["running"]
-    distrun.checked("kill", job_id)
 
 
 def test_a_job_whose_first_node_dies_at_once_runs_on_other_nodes_or_says_so(
