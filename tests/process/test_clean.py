@@ -52,9 +52,10 @@ def test_a_choice_is_needed_without_a_terminal_and_running_jobs_stay(distrun: Di
     refused = distrun.told(2, "clean")
     assert "would remove 3 jobs, " in refused
     assert "--all" in refused
-    for wrong in (("--all", "--older-than", "1h"), ("--older-than", "soon")):
-        assert distrun("clean", *wrong).returncode == 2
+    for wrong in ("--all --older-than 1h", "--older-than soon", "--all over1", f"over1 {running}"):
+        assert distrun("clean", *wrong.split()).returncode == 2
     assert set(distrun("clean", "--dry-run").stdout.split()) == set(ids)
+    assert distrun("clean", "over2").stdout.split() == [ids.pop()]
     hour_ago = time.time() - 3600
     os.utime(distrun.home / "jobs" / ids[0] / "events.jsonl", (hour_ago, hour_ago))
     assert distrun("clean", "--older-than", "2h").stdout == ""

@@ -8,14 +8,14 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from distrun.cli import console
 from distrun.cli.job_faults import tell_problem
-from distrun.cli.options import duration
+from distrun.cli.options import completion_of, duration
 from distrun.errors import HostError, UsageError
 from distrun.spec.units import format_bytes
 from distrun.words.formats import format_count, format_time
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 
 @click.command("clean")
+@click.argument(
+    "jobs", metavar="[JOB]...", nargs=-1, shell_complete=completion_of("jobs", running=False)
+)
 @click.option("--all", "everything", is_flag=True, help="Remove all ended jobs without asking.")
 @click.option(
     "--older-than",
@@ -33,21 +36,24 @@ if TYPE_CHECKING:
     help="Remove, without asking, only the jobs that ended more than D ago.",
 )
 @click.option("-n", "--dry-run", is_flag=True, help="Only show what would be removed.")
-def command(everything: bool, older_than: float | None, dry_run: bool) -> int:
+def command(
+    jobs: tuple[str, ...], everything: bool, older_than: float | None, dry_run: bool
+) -> int:
     """Remove the records and logs of ended jobs. Running jobs are never touched.
 
-    Without --all or --older-than, it lists what it would remove, and asks. Where it cannot ask,
-    because there is no terminal, it removes nothing and exits with 2.
+    Without JOB, --all or --older-than, it lists what it would remove, and asks. Where it cannot
+    ask, because there is no terminal, it removes nothing and exits with 2.
 
     \b
+      distrun clean mnist
       distrun clean --older-than 7d
       distrun clean --all
       distrun clean --dry-run
     """
-    if everything and older_than is not None:
-        raise UsageError("use --all or --older-than, not both")
-    asks = not (everything or older_than is not None or dry_run)
-    found = dict(_ended_jobs(older_than))
+    if (jobs != ()) + everything + (older_than is not None) > 1:
+        raise UsageError("name jobs, or use --all, or --older-than")
+    asks = not (jobs or everything or older_than is not None or dry_run)
+    found = dict(_ended_jobs(older_than, jobs))
     if asks and not _is_confirmed(found):
         console.print_message("nothing was removed")
         return 0
@@ -85,13 +91,17 @@ def _unremoved_error(folder: JobFolder, error: OSError) -> HostError:
     return HostError(what, hint=f"{repair}; then run `distrun clean` again")
 
 
-def _ended_jobs(older_than: float | None) -> Iterator[tuple[JobFolder, int]]:
-    """The jobs that ended more than so many seconds ago, and the bytes of their files."""
+def _ended_jobs(older_than: float | None, names: Sequence[str]) -> Iterator[tuple[JobFolder, int]]:
+    """The jobs of these names, or that ended so many seconds ago; and the bytes of their files."""
     from distrun.job.folder import JobStore
 
     store = JobStore.default()
-    for folder in [*store.folders(), *store.unfinished()]:
+    named = [store.find(name) for name in names]
+    for folder in named or [*store.folders(), *store.unfinished()]:
         if _is_in_use(folder):
+            if named:
+                hint = f"distrun kill {folder.job_id}"
+                raise UsageError(f"job {folder.job_id} has not ended", hint=hint)
             continue
         if older_than is not None and folder.last_change() > time.time() - older_than:
             continue
