@@ -85,9 +85,8 @@ def test_a_supervisor_needs_what_its_pods_need_but_their_resources(
 def test_the_paths_of_what_is_sent_are_those_of_the_pod(spec: Spec, tmp_path: Path) -> None:
     moved = submission._in_pod(spec, "/distrun/x/files", "n")
     program = moved.program
-    assert program.target == "/distrun/x/files/train.py"
+    assert (program.target, program.args) == ("/distrun/x/files/train.py", ("train.py",))
     assert (program.sync_base, program.workdir) == ("/distrun/x/files", "/distrun/x/files/sub")
-    assert program.args == ("train.py",)
     assert moved.kubernetes is not None
     assert (moved.kubernetes.context, moved.kubernetes.namespace) == (None, "n")
     assert str(tmp_path) not in str(moved.program)
@@ -144,9 +143,8 @@ def test_a_job_has_ended_whose_supervisor_has_no_pod_any_more() -> None:
     failed = {"phase": "Failed", "reason": "Evicted", "message": "low on memory"}
     conditions = [{"type": "Failed", "reason": "BackoffLimitExceeded"}]
     entry = batch_job._entry(NAME, _supervisor(failed, conditions=conditions))
-    assert not entry.is_active
-    assert entry.cause is not None
-    assert (entry.cause.code.value, entry.cause.text) == ("pod_preempted", "Evicted: low on memory")
+    found = (entry.is_active, (cause := not_none(entry.cause)).code, cause.text)
+    assert found == (False, Code.POD_PREEMPTED, "Evicted: low on memory")
 
 
 # What a kubectl or a pod may send ------------------------------------------------------------
@@ -317,8 +315,7 @@ def test_a_pod_runs_once_it_has_an_address_until_it_is_known_to_have_ended() -> 
     assert found == [True, False, False, False]
     metadata = {"name": f"{NAME}-1", "deletionTimestamp": "2020-01-01T00:00:00Z"}
     pod = {"metadata": metadata, "status": RUNNING}
-    assert pods.is_over(pod)
-    assert not pods.has_ended(pod)
+    assert (pods.is_over(pod), pods.has_ended(pod)) == (True, False)
     assert batch_job._entry(NAME, [{"kind": "Pod", **pod}]).is_active
 
 
@@ -615,6 +612,9 @@ NO_NODE = "0/12 nodes are available: 12 Insufficient nvidia.com/gpu."
         (pod({"waiting": {"reason": "ErrImagePull"}}), Code.POD_IMAGE_MISSING, "ErrImage", False),
         (pod(phase="Pending", initContainerStatuses=[{"name": "i", "state": ALIVE}]),
          Code.POD_PENDING, "its init container i runs", False),
+        (pod(phase="Failed", initContainerStatuses=[{"name": "i", "state": {"terminated": {
+             "exitCode": 3, "reason": "Crash", "message": "Error on reading termination message "
+             "from logs: no such file"}}}]), Code.POD_NOT_STARTED, "i exited with 3: Crash", False),
         (pod({"terminated": {"exitCode": 128, "reason": "StartError", "message": 'exec: "python3"'
              ": executable file not found in $PATH"}}), Code.POD_NOT_STARTED, "python3", True),
     ],

@@ -37,6 +37,8 @@ _UPLOAD_SECONDS = 30
 _SUPERVISOR_MIB, _LINK_MIB = 512, 32
 """What a supervisor needs, and for each host: it has a kubectl there."""
 _GPU = "nvidia.com/gpu"
+_LABELS = {"app.kubernetes.io/managed-by": "distrun"}
+Json = dict[str, Any]
 _BY_KEY = {"volumeMounts": "mountPath", "ports": "containerPort"}
 """The key by which an item of a list in an overlay replaces one; in other lists it is `name`."""
 
@@ -50,7 +52,7 @@ def job_name(job_id: str) -> str:
     return f"distrun-{slug}-{hashlib.sha256(own.encode()).hexdigest()[:8]}"
 
 
-def make(spec: Spec, job_id: str) -> list[dict[str, Any]]:
+def make(spec: Spec, job_id: str) -> list[Json]:
     """Return the manifests of the Jobs, one for each shape of pods."""
     shapes = dict.fromkeys(host.role for host in spec.hosts if host.pod)
     name = job_name(job_id)
@@ -58,12 +60,13 @@ def make(spec: Spec, job_id: str) -> list[dict[str, Any]]:
     return [_job(spec, job_id, *each) for each in zip(names, shapes, strict=True)]
 
 
-def _job(spec: Spec, job_id: str, name: str, shape: str) -> dict[str, Any]:
+def _job(spec: Spec, job_id: str, name: str, shape: str) -> Json:
     settings = spec.kubernetes
     assert settings is not None  # noqa: S101 - only such specs have pods
     count = sum(host.pod and host.role == shape for host in spec.hosts)
-    labels = _labels(os.environ.get(SUBMITTED))
-    labels[LABEL_OF_JOB] = job_name(job_id)
+    labels = {**_LABELS, LABEL_OF_JOB: job_name(job_id)}
+    if SUBMITTED in os.environ:
+        labels[LABEL] = os.environ[SUBMITTED]
     if shape:
         labels[LABEL_OF_SHAPE] = shape
     queue = {} if settings.queue is None else {QUEUE: settings.queue}
@@ -81,9 +84,7 @@ def _job(spec: Spec, job_id: str, name: str, shape: str) -> dict[str, Any]:
     return job
 
 
-def _manifest(
-    name: str, labels: dict[str, str], job_id: str, pod: dict[str, Any], replacements: int
-) -> dict[str, Any]:
+def _manifest(name: str, labels: dict[str, str], job_id: str, pod: Json, replacements: int) -> Json:
     """Return the manifest of a Job, `replacements` of whose pods may fail."""
     return {
         "apiVersion": "batch/v1",
@@ -97,23 +98,18 @@ def _manifest(
     }
 
 
-def _labels(submitted: str | None) -> dict[str, str]:
-    own = {} if submitted is None else {LABEL: submitted}
-    return {"app.kubernetes.io/managed-by": "distrun", **own}
-
-
 def base_of(job_id: str) -> str:
     return f"{FOLDER}/{job_id}"
 
 
-def make_supervisor(spec: Spec, job_id: str, name: str) -> dict[str, Any]:
+def make_supervisor(spec: Spec, job_id: str, name: str) -> Json:
     """Return the manifest of the Job of a submitted job's supervisor.
 
     Its pod is like those of the tasks, without their resources and without other containers.
     """
     settings = spec.kubernetes
     assert settings is not None  # noqa: S101 - only such specs have pods
-    labels, base = _labels(name), base_of(job_id)
+    labels, base = {**_LABELS, LABEL: name}, base_of(job_id)
     pod = _pod(spec, settings, labels)
     inner = pod["spec"]
     container = next(each for each in inner["containers"] if each["name"] == CONTAINER)
@@ -149,13 +145,11 @@ def make_supervisor(spec: Spec, job_id: str, name: str) -> dict[str, Any]:
     return _manifest(name, labels, job_id, pod, replacements)
 
 
-def _pod(
-    spec: Spec, settings: KubernetesSpec, labels: dict[str, str], *overlays: str
-) -> dict[str, Any]:
+def _pod(spec: Spec, settings: KubernetesSpec, labels: dict[str, str], *overlays: str) -> Json:
     """Return the template of pods, with the job's overlay and further ones."""
     lease, grace = spec.timeouts.link or 0.0, spec.timeouts.grace
     code = held_package.read(str(Path(__file__).with_name("guard.py"))).decode()
-    container: dict[str, Any] = {
+    container: Json = {
         "name": CONTAINER,
         "image": settings.image,
         "command": ["python3", "-I", "-S", "-c", code, str(math.ceil(lease) + _IDLE_SECONDS)],
@@ -171,7 +165,7 @@ def _pod(
     limits = {name: value for name, value in wanted.items() if value is not None}
     if limits:
         container["resources"] = {"limits": limits, "requests": dict(limits)}
-    pod: dict[str, Any] = {
+    pod: Json = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": math.ceil(grace) + _END_SECONDS,
         "automountServiceAccountToken": False,
@@ -185,7 +179,7 @@ def _pod(
     }
     if settings.priority_class is not None:
         pod["priorityClassName"] = settings.priority_class
-    template: dict[str, Any] = {"metadata": {}, "spec": pod}
+    template: Json = {"metadata": {}, "spec": pod}
     for overlay in (settings.pod, *overlays):
         template = _merge(template, json.loads(overlay))
     template["metadata"].setdefault("labels", {}).update(labels)  # pods are found by them

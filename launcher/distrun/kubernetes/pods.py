@@ -21,6 +21,7 @@ _IMAGE = ("ErrImageNeverPull", "InvalidImageName", "ImagePullBackOff", "ErrImage
 _MAY_PASS = ("ContainerCreating", "PodInitializing", "ErrImagePull")
 """Reasons for which a container waits that say nothing yet: the first pull may just have failed."""
 _PREEMPTED = ("Evicted", "Preempting", "NodeShutdown", "Terminated", "Shutdown", "NodeLost")
+_NOT_READ = "reading termination message from logs"
 _LONGEST, _LONGEST_END = 400, 300
 _SLOW_SECONDS = 10.0
 """How long after its grace a kubelet may need to say that a pod has ended."""
@@ -89,13 +90,12 @@ def obstacle(pod: Pod) -> tuple[Cause, bool]:
             return _cause(Code.POD_NOT_STARTED, name, words), True
         ended = each.get("state", {}).get("terminated", {})
         if each.get("name") != CONTAINER and ended.get("exitCode"):
-            said = str(ended.get("message") or ended.get("reason"))[-_LONGEST_END:]
+            said = str(_last_words(ended))[-_LONGEST_END:]
             words = f"its container {each.get('name')} exited with {ended['exitCode']}: {said}"
             return _cause(Code.POD_NOT_STARTED, name, words), False
     ended = _terminated(pod)
     if ended:
-        words = ended.get("message") or ended.get("reason")
-        cause = _cause(Code.POD_NOT_STARTED, name, words)
+        cause = _cause(Code.POD_NOT_STARTED, name, _last_words(ended))
         return cause._replace(status=ended.get("exitCode")), True
     first = status.get("initContainerStatuses", ())
     running = [each["name"] for each in first if "running" in each.get("state", {})]
@@ -137,6 +137,12 @@ def _container(pod: Pod) -> dict[str, Any]:
 def _terminated(pod: Pod) -> dict[str, Any]:
     found: dict[str, Any] = _container(pod).get("state", {}).get("terminated", {})
     return found
+
+
+def _last_words(ended: dict[str, Any]) -> Any:
+    """What a container has printed last, unless the kubelet could not read that; or the reason."""
+    said = str(ended.get("message") or "")
+    return ended.get("reason") if not said or _NOT_READ in said else said
 
 
 def _cause(code: Code, name: str, words: Any) -> Cause:

@@ -89,7 +89,7 @@ class _Fields:
     def mapping(self, value: Any, path: str) -> Json:
         if isinstance(value, dict):
             return value
-        self.refuse(path, "it must be a mapping" if value is not None else "it is missing")
+        self.refuse(path, "it must be a mapping" if value is not None else "it is missing or empty")
         return {}
 
     def whole(self, fields: Json, key: str, path: str, least: int = 0) -> int | None:
