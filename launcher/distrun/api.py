@@ -566,7 +566,7 @@ def _launch(spec: Spec, **how: bool) -> Job:
             started.kill()  # nobody would know of it
             raise
     if not answer["started"]:
-        raise _failure(started._folder)  # noqa: SLF001
+        raise _failure(started._folder, _ERROR_OF_CODE)  # noqa: SLF001
     return started
 
 
@@ -696,9 +696,7 @@ def _filled(kind: type[_Filled], fields: Mapping[str, Any], **own: Any) -> _Fill
     return kind(**{name: own[name] if name in own else fields[name] for name in names})
 
 
-def _failure(
-    folder: JobFolder, kinds: Mapping[int, type[DistrunError]] = _ERROR_OF_CODE
-) -> DistrunError:
+def _failure(folder: JobFolder, kinds: Mapping[int, type[DistrunError]]) -> DistrunError:
     """Return the error for a job that has ended: JobFailedError if none of `kinds` has its code."""
     from distrun.job.end_report import failure_report
     from distrun.job.events import Origin

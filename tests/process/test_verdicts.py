@@ -193,9 +193,9 @@ while time.monotonic() < end:
     for each in both: each.close()
 """
 CONTACTS = {
-    "silent": ("import time; time.sleep(6)", "worker:0, worker:1 never listened on a port: each"),
-    "alone": (MEET.format(whose="rank"), "worker:0, worker:1 were never connected: each"),
-    "busy": (CHURN, "worker:0, worker:1 were never connected: each"),
+    "silent": ("import time; time.sleep(6)", "worker:0, worker:1 never listened on a port, "),
+    "alone": (MEET.format(whose="rank"), "worker:0, worker:1 never connected to another task"),
+    "busy": (CHURN, "worker:0, worker:1 never connected to another task"),
     "torch": ("import time; time.sleep(6)", ""),
     "met": (MEET.format(whose="1 - rank"), ""),
 }

@@ -514,6 +514,7 @@ _NAMED: dict[str, Callable[[Cause], Any]] = {
     "copying": lambda c: (
         "`program.sync: script` has distrun send it" if c.name == "off" else "launch again"
     ),
+    "elsewhere": _elsewhere,
     "end_shared": lambda c: _if(
         c.name and c.path,
         f"; end a shared connection that hangs with `ssh -O exit -o ControlPath={c.path} {c.name}`",
@@ -721,10 +722,6 @@ TEXTS: dict[Code, Words] = {
     Code.RESTART_MAX_REACHED: lambda c: (
         f"{c.name} allows {format_count(c.count, 'restart') if c.count else 'no restart'}"
     ),
-    Code.FAILURE_RECURS: lambda c: (
-        f"the same failure at the same place {format_count(c.count, 'time')} in a row, without "
-        "coming further"
-    ),
     Code.NO_ROOM: lambda c: (
         f"no host has room for {'one or more of ' if len(c.tasks) > 1 else ''}"
         f"{format_names(c.tasks)}"
@@ -744,10 +741,6 @@ TEXTS: dict[Code, Words] = {
     Code.STALLED: lambda c: (
         f"no progress within timeouts.stall, {c.seconds:g} s{_elsewhere(c)}"
         + _if(c.tasks and not c.name, f"; {_at_work(c)}")
-    ),
-    Code.TASKS_QUIET: lambda c: (
-        f"for {c.seconds:.0f} s, no task had printed, reported progress or used the processor"
-        f"{_elsewhere(c)}"
     ),
     Code.TASKS_STOPPED: lambda c: (
         f"for {c.seconds:.0f} s, no task had printed or reported progress, and "
@@ -813,14 +806,6 @@ TEXTS: dict[Code, Words] = {
         + f" exited 0 at {c.text}{_if(not c.name, f' of {c.expected}')} after a SIGTERM that "
         f"distrun did not send"
         f"{_if(c.name, f', and {c.name} reached {c.expected}')}"
-    ),
-    Code.NEVER_LISTENED: lambda c: (
-        f"{format_names(c.tasks)} never listened on a port: "
-        f"{'each' if len(c.tasks) > 1 else 'it'} ran by itself, without the others"
-    ),
-    Code.TRAINED_ALONE: lambda c: (
-        f"{format_names(c.tasks)} {'were' if len(c.tasks) > 1 else 'was'} never connected: "
-        f"{'each' if len(c.tasks) > 1 else 'it'} trained alone"
     ),
     Code.LISTENS_ON_LOOPBACK: lambda c: (
         f"{_subject(c)}listens at {format_names(c.addresses)} only"
