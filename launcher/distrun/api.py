@@ -598,8 +598,7 @@ def report(**values: float) -> None:
 
     `status`, the launch and the report show it, and `stall` counts it as a sign of life. The names
     are those of docs/progress.md, in lower case; others are metrics, with `_` for spaces and `=`.
-    It costs microseconds, never blocks and never fails, and does nothing where distrun has not
-    started the program.
+    It costs microseconds and never blocks. Without distrun, it sends nothing.
 
     Raises:
         UsageError: a value is not a number.

@@ -574,9 +574,10 @@ _NOT_THAT_HOST = """{tasks_on_hosts} would be at {addresses}, which on every oth
 _OTHER_ADDRESS = "perhaps that address does not lead there: `address:` of a host names another"
 _OPEN_PORTS = f"""let the hosts reach each other's ports by TCP; `ports: {{{{range: 20000-21000}}}}`
     keeps them in a range that a firewall or network policy can allow; {_OTHER_ADDRESS}"""
-_SAME_CLUSTER = """every task must see the same cluster and its own task entry: leave TF_CONFIG to
-    distrun, set neither it nor addresses in the script, and compare the tasks, which `--dry-run`
-    shows"""
+_SAME_CLUSTER = (
+    "every task must see the same cluster and its own task entry: leave TF_CONFIG to distrun, set "
+    "neither it nor addresses in the script, and compare the tasks, which `--dry-run` shows"
+)
 _OWN_CONFIG = "write `program.tf_config: mine` (or `--set program.tf_config=mine`)"
 _SHARE_PORT = """distrun holds port {port} for the task, with SO_REUSEPORT: a server other than
     TensorFlow's must set that option before it binds the port; or write
