@@ -251,13 +251,13 @@ def test_nothing_waits_without_end_and_what_does_not_die_is_named(distrun: Distr
 def test_a_task_of_a_lost_job_may_take_seconds_to_die(distrun: Distrun) -> None:
     job = distrun.detached("exec sleep 600", workers=1)
     shown = distrun.status(job)
+    pid, victims = shown["tasks"][0]["pid"], [*agents_of(distrun, job), shown["supervisor_pid"]]
     with freezer() as freeze:
-        freeze(shown["tasks"][0]["pid"])
-        for each in (*agents_of(distrun, job), shown["supervisor_pid"]):
-            os.kill(each, signal.SIGKILL)
+        freeze(pid)
+        subprocess.run(["kill", "-KILL", *map(str, victims)], check=True)
         kill = distrun.start("kill", job)
-        pending = Path(f"/proc/{shown['tasks'][0]['pid']}/status")
-        wait_until(lambda: re.search("Pnd:.*1..$", pending.read_text(), re.MULTILINE))
+        status = Path(f"/proc/{pid}/status")
+        wait_until(lambda: re.search("Pnd:.*1..$", status.read_text(), re.MULTILINE))
         killed_at = time.monotonic()
         wait_until(lambda: time.monotonic() > killed_at + 4)
     assert kill.wait(SOON) == 0

@@ -11,6 +11,7 @@ from distrun import lifecycle
 from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code, probe_messages
 from distrun.agent.protocol.channel import encode_body
+from distrun.agent.protocol.file_messages import TransferProgress
 from distrun.job import events
 from distrun.spec.host_spec import HostSpec
 from distrun.spec.model import RoleSpec, Timeouts
@@ -82,16 +83,14 @@ def test_a_silent_spare_does_not_keep_the_job_from_its_start(start: Start, answe
 
 
 @pytest.mark.parametrize(
-    ("stage", "way"),
-    [
-        *(("Hello", "lost"), ("Hello", "fault"), ("FilesRequested", "fault")),
-        *(("FileDataReceived", "lost"), ("Listening", "fault"), ("Dialled", "lost")),
-        ("Inspected", "fault"),
-    ],
-)
-def test_a_spare_that_fails_at_the_start_is_left_out(start: Start, stage: str, way: str) -> None:
+    "case",
+    ["Hello lost", "Hello fault", "FilesRequested fault", "FileDataReceived lost",
+     "Listening fault", "Dialled lost", "Inspected fault"],
+)  # fmt: skip
+@mock.patch("harness.hostile.NO_CLIENTS.broadcast")
+def test_a_spare_that_fails_at_the_start_is_left_out(shown: Any, start: Start, case: str) -> None:
     """Its agent is killed, or its disk is full, right after a message, or before an answer."""
-    sent: list[str] = []
+    sent, (stage, way) = list[str](), case.split()
 
     def tamper(body: bytes) -> Sequence[bytes]:
         if stage in sent:
@@ -108,6 +107,8 @@ def test_a_spare_that_fails_at_the_start_is_left_out(start: Start, stage: str, w
     assert EVIL in left_out(world)
     assert world.state.outcome is None
     assert world.state.hosts[EVIL].why_unusable is not None
+    last = [each for (each,), _ in shown.call_args_list if isinstance(each, TransferProgress)][-1]
+    assert last.done == last.total, "its bar would be shown for ever"
 
 
 OFFENCES: dict[str, Tamper] = {

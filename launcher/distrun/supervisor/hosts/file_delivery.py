@@ -143,6 +143,7 @@ class FileDelivery:
     def forget(self, host: str) -> None:
         self.waiting_for.discard(host)
         self.refusals.pop(host, None)
+        self._report_progress(always=True)
 
     def start(self, host: str) -> None:
         if host in self.waiting_for:
