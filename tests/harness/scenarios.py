@@ -43,6 +43,7 @@ from table import failures
 
 NOT_FOUND = Cause(Code.PROGRAM_NOT_FOUND, name="x")
 DISK_FULL = Cause(Code.LOG_DISK_FULL, path="/x")
+SILENT, NODE_FAILED = because("silent"), Cause(Code.SLURM_NODE_FAILED, name="11")
 CANCELLED = Cause(Code.SLURM_CANCELLED, name="11", text="STEP 11.1 CANCELLED")
 _ENUMS: dict[str, Callable[[str], Any]] = {
     "success": lambda name: Success[name], "workers": Workers,
@@ -206,7 +207,7 @@ def _happen(job: Job, words: list[str]) -> list[Any]:
         "plan": lambda: _plan(job, rest) if "@" in rest[0] else job.planned(*rest),
         "wait": lambda: setattr(job, "now", job.now + float(rest[0])) or [],  # type: ignore[operator, func-returns-value]
         "link-lost": lambda: job(events.LinkLost, host=host, cause=Cause(Code.AGENT_EXITED)),
-        "lost": lambda: job(events.HostLost, host=host, cause=because("silent")),
+        "lost": lambda: job(events.HostLost, host=host, cause=NODE_FAILED if rest[1:] else SILENT),
         "fault": lambda: job(events.HostFault, host=host, cause=DISK_FULL),
         "cancelled": lambda: job(events.HostFault, host=host, cause=CANCELLED),
         "scancel": lambda: job.stop(cause=CANCELLED, exit_code=143),

@@ -87,8 +87,7 @@ def test_a_job_that_begins_or_runs_is_killed_gracefully_and_scancel_is_no_requeu
     number = wait_for(distrun, cancelled, "running")["slurm"]["job"]
     slurm.run("scancel", number)
     assert distrun("wait", cancelled).returncode in (69, 143)
-    kinds = [event["event"] for event in recorded_events(distrun, cancelled)]
-    assert kinds.count("JobQueued") == 1
+    assert str(recorded_events(distrun, cancelled)).count("'JobQueued'") == 1
     slurm.wait_for_state(number, "CANCELLED")
     distrun.checked("resume", cancelled)
     distrun.checked("wait", cancelled)

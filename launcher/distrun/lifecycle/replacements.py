@@ -183,7 +183,13 @@ def on_plan_failed(state: JobState, event: events.PlanFailed) -> Transition:
         for host in failing:
             state = state.with_host(replace(host, left_out=None))
         return restarts.request_plan(state, incident)
-    return state.with_incident(incident), []
+    state, actions = state.with_incident(incident), list[Action]()
+    lost = [each.lost for each in state.hosts.values() if each.lost is not None]
+    if lost and all(Code.SLURM_NODE_FAILED in {each.code for each in one.chain()} for one in lost):
+        # An allocation gets no other nodes. Its successor may have them, if the job is requeued.
+        reason = outcomes.with_reason(incident.cause, event.cause)
+        state, actions = outcomes.end_job(state, outcomes.host_failure(reason))
+    return state, actions
 
 
 def _limit_wait(state: JobState, *, was_queued: bool) -> Transition:

@@ -36,8 +36,9 @@ def write(spec: Spec, home: Path, *, job_id: str | None = None, output: Path | N
     lines += ["", f"cd {_word(origin.cwd)} || exit"]
     if output is not None and not _is_plain(str(output)):
         lines.append(f"exec >> {_word(str(output))} 2>&1")
-    python_path = _without_working_folder(os.environ.get("PYTHONPATH", ""), origin.cwd)
-    if "PYTHONPATH" in os.environ:
+    if "PYTHONPATH" in os.environ:  # without empty entries: the folder where the script runs
+        entries = filter(None, os.environ["PYTHONPATH"].split(os.pathsep))
+        python_path = os.pathsep.join(os.path.join(origin.cwd, each) for each in entries)
         lines.append(f"export PYTHONPATH={_word(python_path)}")
     lines.append(f"export DISTRUN_HOME={_word(str(home))}")
     if spec.slurm.setup:
@@ -75,12 +76,6 @@ def _word(text: str) -> str:
         for each in os.fsencode(text)
     )
     return f"$'{''.join(shown)}'"
-
-
-def _without_working_folder(python_path: str, cwd: str) -> str:
-    """Return a PYTHONPATH without empty entries, which are the folder where the script runs."""
-    entries = filter(None, python_path.split(os.pathsep))
-    return os.pathsep.join(os.path.join(cwd, each) for each in entries)
 
 
 def _command(origin: SpecOrigin, job_id: str | None) -> str:
