@@ -202,9 +202,11 @@ def test_a_pattern_longer_than_any_path_is_refused_at_once(tmp_path: Path, part:
 @pytest.fixture
 def spec(tmp_path: Path) -> Spec:
     """Of a job on another host, whose folder has files that are sent and files that are not."""
-    (tmp_path / ".gitignore").write_text("data\n*.csv\n")
-    make(tmp_path, "data/x.npz big.csv labels.txt train.py")
-    return spec_of(program=script_in(tmp_path), hosts=(HostSpec(name="h1"),))
+    job = tmp_path / "job"
+    make(tmp_path, "settings.yaml nets/__init__.py")
+    make(job, "data/x.npz big.csv labels.txt train.py")
+    (job / ".gitignore").write_text("data\n*.csv\n")
+    return spec_of(program=script_in(job), hosts=(HostSpec(name="h1"),))
 
 
 @pytest.mark.parametrize(
@@ -231,28 +233,36 @@ def test_a_file_that_is_not_sent_is_warned_of(script: str, found: list[int], spe
         assert [each.line for each in warnings if "not sent it" in each.message] == expected
 
 
+MISSING = "FileNotFoundError: [Errno 2] No such file or directory: '{}'"
+COPY = "/tmp/a b/job-h1-0123456789ab/files"
+
+
 @pytest.mark.parametrize(
     ("error", "name"),
     [
-        ("FileNotFoundError: [Errno 2] No such file or directory: 'data/x.npz'", "data/x.npz"),
+        (MISSING.format("data/x.npz"), "data/x.npz"),
         ("NotFoundError: {{function_node f}} big.csv; No such file or directory [Op:I]", "big.csv"),
         ("OSError: Unable to open file (name = 'data/x.npz', errno = 2, flags = 0)", "data/x.npz"),
         ("ValueError: File not found: filepath=data/x.npz. Please ensure", "data/x.npz"),
-        ("FileNotFoundError: [Errno 2] No such file or directory: 'labels.txt'", ""),
-        ("FileNotFoundError: [Errno 2] No such file or directory: '/data/x.npz'", ""),
+        *((MISSING.format(each), "") for each in ("labels.txt", "/data/x.npz", f"{COPY}/train.py")),
+        (MISSING.format(f"{COPY}/big.csv"), "TOP/job/big.csv"),  # beside `__file__`
+        (MISSING.format(f"{COPY}/../settings.yaml"), "TOP/settings.yaml"),
+        ("ModuleNotFoundError: No module named 'nets.cnn'", "TOP/nets"),
+        ("ModuleNotFoundError: No module named 'numpy'", ""),
         ("ValueError: bad", ""),
     ],
 )
-def test_an_error_names_the_file_missing_on_a_host(error: str, name: str, spec: Spec) -> None:
-    assert missing_file(spec, error) == name
+def test_an_error_names_the_file_missing_on_a_host(
+    error: str, name: str, spec: Spec, tmp_path: Path
+) -> None:
+    assert missing_file(spec, error) == name.replace("TOP", str(tmp_path))
 
 
 def test_a_file_that_is_missing_where_tasks_work_may_be_beside_the_script(tmp_path: Path) -> None:
     make(tmp_path, "src/train.py src/data.csv src/both.csv both.csv")
     source = tmp_path / "src"
     spec = spec_of(program=script_in(source, workdir=str(tmp_path)))
-    error = "FileNotFoundError: [Errno 2] No such file or directory: '{}'"
-    assert file_beside_script(spec, error.format("data.csv")) == str(source / "data.csv")
+    assert file_beside_script(spec, MISSING.format("data.csv")) == str(source / "data.csv")
     for name in ("none.csv", "both.csv", "/data.csv"):
-        assert file_beside_script(spec, error.format(name)) == ""
+        assert file_beside_script(spec, MISSING.format(name)) == ""
     assert file_beside_script(spec, "ValueError: data.csv") == ""

@@ -318,7 +318,7 @@ class FailureAnalyzer:
                 cause = cause._replace(within=(*cause.within, *self._files.find_limit()))
         elif verdict.kind is Kind.STALLED:
             cause = cause._replace(expected=self._files.call_of_one(verdict.evidence))
-        elif cause.code is Code.EXCEPTION_RAISED:
+        elif cause.code in (Code.EXCEPTION_RAISED, Code.MODULE_NOT_IMPORTED):
             return self._with_missing_file(verdict, failure)
         elif verdict.kind is Kind.CLUSTER_MISMATCH and not cause.path:
             cause = cause._replace(path=self.find_tf_config_line()[0])
@@ -363,12 +363,14 @@ class FailureAnalyzer:
 
     def _with_missing_file(self, verdict: Verdict, failure: Failure) -> Verdict:
         """Return a verdict on an exception; if it misses a file, with where that is, or is not."""
-        from distrun.sync.unsent_files import file_beside_script
+        from distrun.sync.unsent_files import file_beside_script, missing_file
         from distrun.verdict.task_failures import missing_checkpoint
 
-        cause = verdict.cause
+        cause, path = verdict.cause, ""
         hosts = {task.host for task in failure.tasks.values()}
-        if path := self._unsent_file(cause.text):
+        with contextlib.suppress(DistrunError):
+            path = missing_file(self._spec, cause.text)
+        if path:
             cause = cause._replace(code=Code.FILE_NOT_SENT, path=path)
             return replace(verdict, kind=Kind.FILE_NOT_SENT, cause=cause)
         if path := file_beside_script(self._spec, cause.text):
@@ -381,14 +383,6 @@ class FailureAnalyzer:
             missing = {"path": path, "host": host, "within": within}
             cause = cause._replace(code=Code.CHECKPOINT_NOT_FOUND, **missing)
         return replace(verdict, cause=cause)
-
-    def _unsent_file(self, error: str) -> str:
-        """Return the file that is missing on a host by an error, and exists on this machine."""
-        from distrun.sync.unsent_files import missing_file
-
-        with contextlib.suppress(DistrunError):
-            return missing_file(self._spec, error)
-        return ""
 
     def find_tf_config_line(self) -> tuple[str, bool]:
         """Return where the program sets TF_CONFIG, as `train.py:6`, and whether it certainly does.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol import Cause, Code
@@ -28,6 +29,12 @@ _MISSING = re.compile(
     r"File not found: filepath=(?P<keras>\S+)\. "
 )
 """How Python, h5py and TensorFlow say which file is missing."""
+_IN_COPY = re.compile(r"/.*/[^/]+-[0-9a-f]{12}/files/")
+"""The top of a host's copy of the files, where `__file__` is."""
+_MODULE = re.compile(r"No module named '(\w+)")
+_OF_MODULE = (".py", "/__init__.py")
+_MOST_ABOVE = 3
+"""In so many folders above that of the sent files, a module is looked for."""
 
 
 def unsent_reads(program: Program, spec: Spec) -> Iterator[Problem]:
@@ -45,16 +52,29 @@ def unsent_reads(program: Program, spec: Spec) -> Iterator[Problem]:
         if names and isinstance(call.args[0], ast.Constant) and _only_reads(call):
             first_reads.setdefault(names.pop(0), use)
         others.update(names)
-    for name in _unsent(spec, first_reads.keys() - others):
+    for name in _unsent(spec, {each for each in first_reads if not os.path.isabs(each)} - others):
         message = f"{name} exists here, and the hosts are not sent it"
         advice = cause_advice(Cause(Code.FILE_NOT_SENT)) or ""
         yield first_reads[name].mark.problem(message, advice)
 
 
 def missing_file(spec: Spec, error: str) -> str:
-    """Return the file that is missing on a host by an error, if it exists here; else ''."""
-    name = _missing_name(error) if spec.sends_files else ""
-    return next(_unsent(spec, [name] if name else ()), "")
+    """Return the file or module that a host lacks by an error, if it exists here; else ''.
+
+    A module is looked for in the folder that is sent, and in those above it that a script may add
+    to `sys.path`.
+    """
+    if not spec.sends_files:
+        return ""
+    base, name = Path(spec.program.sync_base), _missing_name(error)
+    if module := _MODULE.search(error):
+        above = (base, *base.parents[:_MOST_ABOVE])
+        names = [str(folder / module[1]) + end for folder in above for end in _OF_MODULE]
+    elif inside := _IN_COPY.match(name):
+        names = [os.path.normpath(base / name[inside.end() :])]
+    else:
+        names = [name] if name and not os.path.isabs(name) else []
+    return next(_unsent(spec, names), "").removesuffix(_OF_MODULE[1])
 
 
 def file_beside_script(spec: Spec, error: str) -> str:
@@ -79,7 +99,7 @@ def _unsent(spec: Spec, names: Iterable[str]) -> Iterator[str]:
     for name in names:
         paths = [os.path.normpath(os.path.join(folder, name)) for folder in folders]
         here = [os.fsencode(each) for each in paths if os.path.isfile(each)]
-        if here and not os.path.isabs(name):
+        if here:
             selection = selection or select_files(spec)
             if not any(map(selection.has, here)):
                 yield name

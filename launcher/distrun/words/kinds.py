@@ -23,8 +23,8 @@ _LOOKS: dict[Kind, str] = {
     Kind.PERMISSION: "`PermissionError`, exit 126, no login for a service",
     Kind.PORT_TAKEN: "`Address already in use`, or an address in `cluster` that is taken",
     Kind.SCRIPT_NOT_FOUND: "the program, script or module does not exist; exit 127",
-    Kind.FILE_NOT_SENT: """a file that exists on this machine is missing on a host: .gitignore or
-        `program.sync` leave it out""",
+    Kind.FILE_NOT_SENT: """a file or module that exists on this machine is missing on a host:
+        .gitignore or `program.sync` leave it out""",
     Kind.NOT_STARTED: "it could not be executed at all, or its folder or log was removed",
     Kind.IMPORT_ERROR: "`ModuleNotFoundError`, `ImportError`, a missing shared library",
     Kind.ARGUMENTS: "the program did not accept its arguments",
