@@ -16,6 +16,9 @@ from typing import Any
 import pytest
 
 from distrun.agent.linux import job_processes
+from distrun.agent.probe.inspection import inspect
+from distrun.agent.protocol import Code
+from distrun.agent.protocol.probe_messages import Inspect, Program
 from distrun.agent.reattach import ReattachListener
 from distrun.errors import UsageError
 from distrun.job import folder as job_folder
@@ -192,6 +195,14 @@ def test_a_living_agent_takes_no_link_from_a_stranger() -> None:
         assert stranger.report() == "sent"
         assert listener.accept() is None
     listener._socket.close()
+
+
+def test_a_program_in_the_home_of_others_is_not_called_missing(tmp_path: Path) -> None:
+    (tmp_path / "python").symlink_to(sys.executable)
+    tmp_path.chmod(0o700)
+    asked = Inspect([Program([f"{tmp_path}/python"], "/", {}, [])], 9.0)
+    with Stranger(lambda report: report(str(inspect(asked, "/tmp/job").programs))) as stranger:
+        assert Code.PROGRAM_NOT_EXECUTABLE in stranger.report()
 
 
 @pytest.fixture

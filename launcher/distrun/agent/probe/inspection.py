@@ -68,8 +68,13 @@ def _program_problem(wanted: Program, env: Dict[bytes, bytes]) -> Optional[Cause
         return None
     if "/" not in name:
         return Cause(Code.PROGRAM_NOT_FOUND, name=name)
-    exists = os.path.exists(os.path.join(wanted.workdir, name))
-    code = Code.PROGRAM_NOT_EXECUTABLE if exists else Code.PROGRAM_NOT_FOUND
+    code = Code.PROGRAM_NOT_EXECUTABLE
+    try:
+        os.stat(os.path.join(wanted.workdir, name))
+    except PermissionError:  # of a folder above it, such as another user's home
+        pass
+    except OSError:
+        code = Code.PROGRAM_NOT_FOUND
     return Cause(code, name=name, path=wanted.workdir)
 
 

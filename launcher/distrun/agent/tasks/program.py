@@ -177,9 +177,8 @@ def _reason(argv: List[bytes], env: Mapping[bytes, bytes]) -> int:
     if any(len(word) >= _LONGEST_WORD for word in words):
         return errno.E2BIG
     path = env.get(b"PATH", os.fsencode(os.defpath))
-    folders = [b""] if b"/" in argv[0] else path.split(b":")
-    is_there = any(os.path.lexists(os.path.join(folder, argv[0])) for folder in folders)
-    return errno.EACCES if is_there else errno.ENOENT
+    paths = (os.path.join(folder, argv[0]) for folder in path.split(b":"))
+    return errno.EACCES if b"/" in argv[0] or any(map(os.path.lexists, paths)) else errno.ENOENT
 
 
 def _program_cause(number: int, name: str, workdir: str) -> Cause:
