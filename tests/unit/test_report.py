@@ -90,6 +90,13 @@ def test_why_a_host_is_lost_or_a_task_could_not_start_is_told_once(folder: JobFo
     assert "stopped  worker:0, worker:2 (were killed by SIGKILL)" in report(folder, job)
     job = play(["mwm worker | planned", "worker:0 refused"])
     assert report(folder, job).count("there is no program") == 1
+    job = failed()
+    assert "stopped" in report(folder, job)
+    job.now = 99.0
+    job.resumed()
+    job(events.Aborted, cause=Cause(Code.NO_ROOM), exit_code=69)
+    job(events.JobEnded, outcome=job.outcome)
+    assert "stopped" not in report(folder, job), "it was before the resume"
 
 
 def test_an_evaluators_restarts_are_not_the_jobs(folder: JobFolder) -> None:

@@ -258,8 +258,9 @@ def _is_of_job(event: events.RestartPlanned, state: JobState) -> bool:
 
 def _about_others(state: JobState, first: TaskState | None, verdict: Verdict | None) -> list[str]:
     after: dict[str, list[str]] = {}
+    resumed = max(state.resumed_at, default=0.0)
     for task in state.tasks.values():
-        if task is first:
+        if task is first or (task.ended_at or resumed) < resumed:
             continue
         what = task_end_text(task)
         if task.stopped_by_us and task.pid is not None:

@@ -82,11 +82,12 @@ def require_former_hosts(state: JobState, hosts: Sequence[str]) -> None:
     Raises:
         UsageError: they cannot.
     """
-    former = {**state.former_hosts, **state.hosts}
+    # A task's host may be one of an attempt before a resume that failed.
+    former = {*state.former_hosts, *state.hosts, *(task.host for task in state.tasks.values())}
     for host in hosts:
         if host not in former:
             raise UsageError(
-                f"--assume-dead {host}: nothing of job {state.job_id} can be left there",
+                f"--assume-dead {host}: job {state.job_id} had no task there",
                 hint=f"something may be left on {', '.join(sorted(former)) or 'no host'}",
             )
 
