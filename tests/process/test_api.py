@@ -138,12 +138,9 @@ def test_in_a_thread_without_a_terminal(distrun: Distrun, program: Program) -> N
     # Tasks that inherited a blocked SIGTERM would not end before the grace is over.
     spec = distrun.write_spec("grep SigBlk /proc/self/status; sleep 1000 & wait")
     assert result(program(IN_A_THREAD, str(spec))) == [
-        "worker:1 running SigBlk:\t0000000000000000 stopped",
-        "handlers True -1",
-        "threads 1 True",
-        "children []",
-        "descriptors True",
-    ]
+        "worker:1 running SigBlk:\t0000000000000000 stopped", "handlers True -1", "threads 1 True",
+        "children []", "descriptors True",
+    ]  # fmt: skip
 
 
 def test_ctrl_c_in_wait_leaves_the_job_running(program: Program, distrun: Distrun) -> None:

@@ -347,13 +347,11 @@ def test_shells_complete_words(asked_by: Callable[[str, str, str], str], distrun
     for name in ("job.yaml", "job.yml", "jobs.txt", ".job.yaml", "b;$(id) x.yaml"):
         (distrun.cwd / name).touch()
     in_real_bash = {
-        "la": ["launch"],
-        "logs ": [running, ended],
-        "logs --task=worker:": ["0", "1"],
+        "la": ["launch"], "logs ": [running, ended], "logs --task=worker:": ["0", "1"],
         "launch jo": ["job.yaml", "job.yml", "plusdirs"],
         "launch b": ["b;$(id)", "x.yaml", "filenames", "plusdirs"],  # which puts it in quotes
         "launch x.yaml --set=placement=s": ["spread"],
-    }
+    }  # fmt: skip
     lines = [f"distrun {line}" for line in in_real_bash]
     assert in_bash(distrun.cwd, distrun.write_tool(), *lines) == list(in_real_bash.values())
 

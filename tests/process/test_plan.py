@@ -34,11 +34,9 @@ def plan_of(distrun: Distrun, spec: Path) -> Json:
 
 def write(tmp_path: Path, **keys: Any) -> Path:
     cluster = {
-        "chief": 1,
-        "worker": {"count": 3, "args": ["--shard", "it's"]},
-        "ps": {"count": 2, "env": {"ONLY_PS": "yes"}},
-        "evaluator": 1,
-    }
+        "chief": 1, "worker": {"count": 3, "args": ["--shard", "it's"]},
+        "ps": {"count": 2, "env": {"ONLY_PS": "yes"}}, "evaluator": 1,
+    }  # fmt: skip
     program = {"command": ["train", "--long", "x" * 300]}
     given = {"strategy": "parameter_server", "cluster": cluster, "program": program, **keys}
     return write_spec(tmp_path, "", name="train", **given)

@@ -65,6 +65,7 @@ def test_what_tasks_wrote_and_results_come_back(ssh: Ssh, distrun: Distrun) -> N
     reader = Reader(PAGE.read_text())
     reader.check("fetch", found)
     assert reader.faults == []
+    assert "between hosts are in h1, h2" in distrun("fetch", "job", "out", "-o", "back").stderr
     back = distrun.cwd / "back" / "out"
     assert (back / "same").read_text() == "same in both"
     for index, host in enumerate((h1, h2)):

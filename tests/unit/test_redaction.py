@@ -127,11 +127,9 @@ def test_the_secrets_of_a_job_are_those_of_its_arguments_and_variables(tmp_path:
     argv = ["python", "--password", "of-argv", "--password=of-option", "mnist", "--token", "-9"]
     env = {"DATA": "postgres://anna:of-url@db/x", "RUN": "x --secret $SECRET", "KEY": "x"}
     plan = {
-        "pass_env": ["DATA_URL"],
-        "env": {"A_TOKEN": "of-all"},
-        "roles": [{"env": {"B_SECRET": "of-role"}}],
-        "tasks": [{"argv": argv, "env": env}],
-    }
+        "pass_env": ["DATA_URL"], "env": {"A_TOKEN": "of-all"},
+        "roles": [{"env": {"B_SECRET": "of-role"}}], "tasks": [{"argv": argv, "env": env}],
+    }  # fmt: skip
     folder.resolved_spec_file.write_text(json.dumps(plan))
     environ = {"DATA_URL": "https://data", "MY_PASSWORD": "of-shell", "HOME": "/root"}
     places = ("argv", "option", "url", "all", "role", "shell")

@@ -132,10 +132,8 @@ HOSTILE = {
     + b"".join(
         b"%c: &%c [%s]\n" % (c, c, b",".join([b"*%c" % (c - 1)] * 9)) for c in range(98, 112)
     ),
-    "deep flow": b"a: " + b"[" * FULL,
-    "one key": b"a" * FULL + b": 1",
-    "unclosed": b'name: "' + b"a\n" * (FULL // 2),
-    "complex keys": b"? " * (FULL // 2),
+    "deep flow": b"a: " + b"[" * FULL, "one key": b"a" * FULL + b": 1",
+    "unclosed": b'name: "' + b"a\n" * (FULL // 2), "complex keys": b"? " * (FULL // 2),
     "anchors": b"".join(b"k%d: &a%d 1\n" % (n, n) for n in range(FULL // 20)),
     "tags": b"[" + b"!!x 1, " * (FULL // 100) + b"]",
     "hosts": b"strategy: mirrored\nhosts:\n" + b"- a[1-4096]\n" * 4000,
@@ -149,7 +147,7 @@ HOSTILE = {
     + b"".join(b"  r%d: {script: a, after: [r%d, x]}\n" % (n + 1, n) for n in range(2_000)),
     "digits": b"program: {command: [" + b"1" * FULL + b"]}",
     "too large": b"#" * (MAX_BYTES * 20),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE.keys())

@@ -29,14 +29,10 @@ from .test_spec_messages import CASES
 
 IN_WORDS = {
     # what to write there
-    "write a name": "x",
-    "read DISTRUN_ADDRESSES in the program instead": "--all",
-    "write the program to run first": "[train.sh]",
-    "write a variable's name": "NAME",
-    "write a list of texts": "[train.sh]",
-    "write off, or {line: TEXT}": "{line: ready}",
-    "write chief, or 'workers: independent'": "chief",
-    "write off for no limit": "off",
+    "write a name": "x", "read DISTRUN_ADDRESSES in the program instead": "--all",
+    "write the program to run first": "[train.sh]", "write a variable's name": "NAME",
+    "write a list of texts": "[train.sh]", "write off, or {line: TEXT}": "{line: ready}",
+    "write chief, or 'workers: independent'": "chief", "write off for no limit": "off",
     "write default, one_device, mirrored, central_storage, tpu, multi_worker_mirrored or "
     "parameter_server": "mirrored",
     "write the address by which other hosts reach 'localhost'": "10.0.0.9",
@@ -51,13 +47,10 @@ IN_WORDS = {
         "{count: 1, script: train.py}"
     ),
     "name a script, or a bundled job: mnist": "mnist",
-    "name a file in it, or a bundled job: mnist": "mnist",
-    "widen it": "2000-2010",
-    "make it, or name another": "src",
-    "this one cannot be off": "10s",
-    "exit codes are 1 to 255": "130",
-    'put it in quotes: "1"': '"train.py"',
-}
+    "name a file in it, or a bundled job: mnist": "mnist", "widen it": "2000-2010",
+    "make it, or name another": "src", "this one cannot be off": "10s",
+    "exit codes are 1 to 255": "130", 'put it in quotes: "1"': '"train.py"',
+}  # fmt: skip
 OTHERS = (
     # prose about a file as a whole, or about places elsewhere
     "here:", "check the indentation, or", "begin with ", "indent with", "a spec is one document",

@@ -357,8 +357,11 @@ def test_the_first_names_are_shown_and_the_others_counted_and_missing_results_ar
     assert format_names(names[:8]) == ", ".join(names[:8])
     assert format_names(names) == ", ".join(names[:8]) + " and 40 more"
     missing = Cause(Code.RESULTS_NOT_FETCHED, host="h1", text="a.keras: Permission denied")
-    event = events.ResultsFetched(at=1.0, folder="/u", files=1, size=2, causes=(missing,))
-    assert "a.keras" in str(event_words.event_text(event))
+    event = events.ResultsFetched(
+        at=1.0, folder="/u", files=1, size=2, causes=(missing,), apart=("h1", "h2")
+    )
+    for said in ("a.keras", "differ between hosts are in h1, h2;"):
+        assert said in str(event_words.event_text(event))
 
 
 def test_a_time_has_its_date_unless_it_is_today() -> None:

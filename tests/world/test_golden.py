@@ -124,11 +124,9 @@ def test_specs(view: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     code, shown, said = run_here([command, *words[:1], str(tmp_path / "job.yaml")])
     assert (code, said) == (0, "")
     for varying, same in (
-        (re.escape(str(tmp_path)), "/home/ada"),
-        (re.escape(sys.executable), "/usr/bin/python3"),
+        (re.escape(str(tmp_path)), "/home/ada"), (re.escape(sys.executable), "/usr/bin/python3"),
         (r"digits-[0-9a-f]{8}", "digits-00000000"),
-        (r"(?m)^( *)- \|\n(\1  .*\n|\n)+", r"\1- PROGRAM\n"),
-        (r"(?m)^exec .*", "exec PROGRAM"),
-    ):
+        (r"(?m)^( *)- \|\n(\1  .*\n|\n)+", r"\1- PROGRAM\n"), (r"(?m)^exec .*", "exec PROGRAM"),
+    ):  # fmt: skip
         shown = re.sub(varying, same, shown)
     compare(shown, f"{words[-1] if words else command}.txt")

@@ -22,7 +22,7 @@ from distrun.job.folder import JobStore
 from distrun.spec.units import format_bytes
 from distrun.supervisor.file_fetch import Fetch, Fetched, KeptFetch
 from distrun.words.causes import cause_text
-from distrun.words.formats import format_count
+from distrun.words.formats import apart_text, format_count
 
 _MOST_NAMED = 10
 _POD_CODES = (Code.POD_DELETED, Code.POD_ENDED, Code.POD_PREEMPTED, Code.POD_OUT_OF_MEMORY)
@@ -135,6 +135,7 @@ def _print(found: Fetched) -> None:
     size = format_bytes(sum(each.found.size for each in new))
     rest = len(found.files) - len(new)
     there = f"; {format_count(rest, 'file')} had not changed" if rest else ""
+    there += apart_text(found.apart)
     if found.files or not found.failures:
         count = format_count(len(new), "file")
         console.print_message(f"fetched {count} ({size}) into {found.folder}{there}")

@@ -225,13 +225,15 @@ class FilesPreserved(OwnEvent):
 class ResultsFetched(OwnEvent):
     """The files of `program.results` were copied from other hosts into `folder`.
 
-    `files` and `size` (bytes) have come. `causes`: why not all of it has.
+    `files` and `size` (bytes) have come. `causes`: why not all of it has. `apart`: the folders in
+    it for the files of hosts that differ from those of the same names on others.
     """
 
     folder: str
     files: int
     size: int
     causes: tuple[Cause, ...] = ()
+    apart: tuple[str, ...] = ()
 
 
 class HostFault(OwnEvent):

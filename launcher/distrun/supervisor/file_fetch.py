@@ -66,6 +66,11 @@ class Fetched(Frozen, kw_only=True):
     left_out: tuple[tuple[str, str, str], ...]
     failures: dict[str, Cause]
 
+    @property
+    def apart(self) -> tuple[str, ...]:
+        """The folders of hosts whose files differ from those of the same names on others."""
+        return tuple(dict.fromkeys(e.label for e in self.files if e.target != e.path))
+
 
 def place(
     found: Mapping[str, Mapping[str, Found]],

@@ -128,5 +128,6 @@ def _fetch(folder: JobFolder, spec: Spec, progress: int) -> events.ResultsFetche
         folder=f"distrun fetch {folder.job_id}" if SUBMITTED in os.environ else found.folder,
         files=len(new),
         size=sum(each.found.size for each in new),
+        apart=found.apart,
         causes=tuple(causes[:_MOST_CAUSES]),
     )

@@ -26,7 +26,13 @@ from distrun.words.causes import (
     exit_text,
     restart_reason,
 )
-from distrun.words.formats import format_count, format_duration, format_names, format_time
+from distrun.words.formats import (
+    apart_text,
+    format_count,
+    format_duration,
+    format_names,
+    format_time,
+)
 from distrun.words.progress import progress_words
 from distrun.words.verdicts import LABEL_INDENT, evidence_lines
 
@@ -198,7 +204,7 @@ def _results_fetched(event: events.ResultsFetched) -> str:
     said = f"fetched {count} of the results ({size}) into {event.folder}"
     if event.folder.startswith("distrun fetch "):
         said = f"kept {count} of the results ({size}); to bring them: {event.folder}"
-    return "; ".join([said, *map(cause_text, event.causes)])
+    return "; ".join([said + apart_text(event.apart), *map(cause_text, event.causes)])
 
 
 def _sync_started(event: events.SyncStarted) -> str | None:

@@ -7,7 +7,7 @@ import shlex
 import sys
 import time
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 _MOST_NAMES = 8
 _NARROWEST = 20
@@ -37,6 +37,11 @@ def one_line(text: str) -> str:
 def format_count(number: int, noun: str) -> str:
     """`1 task`, `2 tasks`, `2 processes`."""
     return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
+
+
+def apart_text(folders: Collection[str]) -> str:
+    """Where those of fetched files are that differ between hosts; '' if none do."""
+    return f"; those that differ between hosts are in {format_names(folders)}" if folders else ""
 
 
 def format_used(amount: float | None, form: Callable[[float], str]) -> str:
