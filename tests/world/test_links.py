@@ -44,6 +44,18 @@ def test_a_short_cut_loses_no_line_and_doubles_none(lose: Any, find: Any, world:
     assert job.lines("worker:1") == [(0, n) for n in printed]
 
 
+def test_who_is_behind_is_also_shown_when_the_others_have_succeeded(world: Launch) -> None:
+    job = world(2)
+    for name, step in (("worker:0", 300), ("worker:1", 40)):
+        job.print(name, "step 1/300 loss 0.9\nstep 2/300 loss 0.8\n")
+        job.advance(1)
+        job.print(name, f"step {step}/300 loss 0.1\n")
+    job.advance(1)
+    job.exit("worker:0")
+    job.advance(10)
+    assert job.status()["behind"] == "worker:1 is behind: step 40, the others are at 300"
+
+
 def test_a_link_slower_than_the_output_is_not_lost_and_a_kill_is_executed(world: Launch) -> None:
     job = world(2)
     job.hosts["h2"].rate = 2048

@@ -415,10 +415,13 @@ class Job:
     def _behind(self) -> tuple[str, float, float] | None:
         """The task that is behind, its step, and the others'. A lost link hides its tasks."""
         found: dict[str, dict[str, float]] = {}
-        for name, report in self._answer[0].items():  # others are of different times
+        for name, report in self._reports.items():
             task, values = self.state.tasks[name], report.values
             host = self.state.hosts.get(task.host)
-            if task.phase is not TaskPhase.RUNNING or (host and host.link_lost):
+            # What no answer has is of different times, but for the last of a task that has ended.
+            is_seen = task.phase is TaskPhase.RUNNING and name in self._answer[0]
+            is_seen &= host is None or host.link_lost is None
+            if not is_seen and task.phase is not TaskPhase.SUCCEEDED:
                 continue
             step, epoch = number(values.get("STEP", "")), number(values.get("EPOCH", "0"))
             if step is not None and epoch is not None:
@@ -426,7 +429,8 @@ class Job:
                 found.setdefault(same, {})[name] = step
         for done in found.values():
             first = (number(self.state.tasks[name].first_step.get("STEP", "")) for name in done)
-            if task_behind := behind(done, [step for step in first if step is not None]):
+            task_behind = behind(done, [step for step in first if step is not None])
+            if task_behind and not self.state.tasks[task_behind[0]].has_ended:
                 return task_behind
         return None
 
