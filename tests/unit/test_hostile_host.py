@@ -267,6 +267,8 @@ def test_what_a_host_holds_back_is_its_fault_and_keeps_no_job(hostile: Hostile, 
     cause = world.faults[EVIL] if EVIL in world.faults else not_none(world.state.outcome).cause
     assert cause.code is code
     assert order in cause_text(cause)
+    why = [cause_text(each.cause) for each in world.of(events.HostLost)]
+    assert code is not STOP or not any("have ended by themselves" in each for each in why)
     lost = [each.code for cause in incomplete_logs(world) for each in cause.chain()]
     assert lost == [Code.LOGS_LEFT_ON_HOST, Code.LOGS_TOO_SLOW] or "byte by byte" not in case
     world.check()

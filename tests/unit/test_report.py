@@ -105,12 +105,16 @@ def test_an_evaluators_restarts_are_not_the_jobs(folder: JobFolder) -> None:
                 "worker:0 gone 5"])  # fmt: skip
     planned = next(each for each in job.history if isinstance(each, events.RestartPlanned))
     ended = events.JobEnded(at=99.0, outcome=job.outcome)
+    why = replace(verdicts(job)[-1], task=None)  # of the tasks of several hosts
+    found = events.VerdictReached(at=9.0, verdict=why, before_restart=True)
+    job.history.insert(job.history.index(planned) + 1, found)
     job.history += [*[replace(planned, number=9)] * 2, ended]  # one replaces one; it is not made
     keep(folder, job)
     said = "earlier failures  1 restart after worker:0 exited 5; not restarted: "
     assert said in report(folder, job)
     shown = [(each["what"], *each["tasks"]) for each in Report(folder).interruptions()]
     assert shown == [("restart", "worker:0"), *[("restart, not made",)] * 3]
+    assert Report(folder).interruptions()[0]["verdict"]
     assert len(RecordedJob(folder).timing) == 2
 
 

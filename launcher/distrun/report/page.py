@@ -199,8 +199,8 @@ class Report:
                 case events.HostLost() if event.host in had_tasks:
                     add(event.at, "host lost", f"{event.host}: {_first_line(event.cause)}")
                 case events.VerdictReached(verdict=found) if (
-                    found.task and last.get("verdict") == ""
-                ):
+                    found.task or event.before_restart
+                ) and last.get("verdict") == "":
                     last["verdict"] = f"{_first_line(found.cause)} ({found.kind.value})"
                 case events.FirstStep(at=at) if last and at in costs:
                     steps = steps_text(costs[at].repeated_steps)

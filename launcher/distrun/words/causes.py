@@ -515,6 +515,10 @@ _NAMED: dict[str, Callable[[Cause], Any]] = {
         "`program.sync: script` has distrun send it" if c.name == "off" else "launch again"
     ),
     "elsewhere": _elsewhere,
+    "have_ended": lambda c: _if(
+        all(each.code is not Code.STOP_NOT_EXECUTED for each in c.within),
+        "; its tasks have ended by themselves, unless it is suspended",
+    ),
     "end_shared": lambda c: _if(
         c.name and c.path,
         f"; end a shared connection that hangs with `ssh -O exit -o ControlPath={c.path} {c.name}`",

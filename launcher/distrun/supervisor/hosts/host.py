@@ -569,6 +569,8 @@ class Host(LinkUser):
         silence = _clock() - self._heard_at
         if self._lease and silence > self._lease + _LATE_SECONDS:
             return (Cause(Code.LAUNCHER_SUSPENDED, seconds=round(silence)),)
+        if self._violation is not None and self._violation.code is Code.STOP_NOT_EXECUTED:
+            return (self._violation,)
         if self._loss is None or self._loss.code is Code.HEARTBEAT_MISSING:
             return ()
         return (self._loss,)
