@@ -20,7 +20,7 @@ _REASONS = {
     Obstacle.THROTTLED: "its cgroup's quota of {cores} cores stops it {amount:.0%} of the time",
     Obstacle.NICE: "it runs at nice {amount:.0f}, the others at {usual:.0f}",
     Obstacle.BUSY_NEIGHBOUR: ("other processes use {amount:.1f} of its host's {usual:.0f} cores"),
-    Obstacle.FEWER_CORES: "it may use {amount:.0f} cores, the others {usual:.0f}",
+    Obstacle.FEWER_CORES: "it may use {amount:.0f} of its host's cores, the others {usual:.0f}",
     Obstacle.NO_CORE: "it waits for a core {amount:.0%} of its steps, the others {usual:.0%}",
     Obstacle.SWAPPED: "{megabytes:.0f} MB of its memory are in swap",
     Obstacle.SLOWER_CLOCK: "its CPU runs at {amount:.0f} MHz, the others at {usual:.0f}{place}",
