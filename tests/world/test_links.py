@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from distrun.job.control import unanswered
+from distrun.job.folder import JobFolder
+from harness.values import not_none
 from harness.world import World
 
 Launch = Callable[..., World]
@@ -210,6 +213,8 @@ def test_this_machine_is_blamed_for_its_own_sleep(
     world: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = world(2, timeouts={"link": "10s"}, restart=NONE)
+    monkeypatch.setattr(JobFolder, "is_suspended", property(lambda _: True))
+    assert "tasks on other hosts end within 10 s" in str(unanswered(not_none(job._folder)))
     job.cut("h2")
     later = time.clock_gettime(time.CLOCK_BOOTTIME) + 125
     monkeypatch.setattr("distrun.supervisor.hosts.host._clock", lambda: later)

@@ -76,6 +76,11 @@ def unanswered(folder: JobFolder) -> InternalError:
     hint = f"to end it and all its tasks: kill -KILL {pid}; distrun kill {job_id}"
     if folder.is_suspended:
         hint = f"to let it continue: kill -CONT {pid}; {hint}"
+        state = folder.state()
+        if state.timeouts.link and any(host.token for host in state.hosts.values()):
+            text += (
+                f", and tasks on other hosts end within {state.timeouts.link:g} s (timeouts.link)"
+            )
     return InternalError(text, hint=hint)
 
 
