@@ -37,7 +37,9 @@ def test_a_hanging_task_is_found_in_one_command(distrun: Distrun, terminal: Open
     assert max(map(len, window.text().splitlines())) <= 40
     # One that is suspended is shown, and stays so. Nothing has been stopped.
     os.kill(pids["worker:1"], signal.SIGSTOP)
-    assert distrun("stacks").stdout.startswith("worker:1: load_batch, hang.py:6")
+    shown = distrun("stacks").stdout
+    assert shown.startswith("worker:1: load_batch, hang.py:6")
+    assert f"worker:1: it is suspended; kill -CONT {pids['worker:1']}" in shown
     assert psutil.Process(pids["worker:1"]).status() == psutil.STATUS_STOPPED
     os.kill(pids["worker:1"], signal.SIGCONT)
     assert distrun("stacks", "-t", "worker:7").returncode == 2

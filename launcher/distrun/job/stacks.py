@@ -104,7 +104,7 @@ class Recording(Frozen, kw_only=True):
 
 
 class ProcessStacks(Frozen, kw_only=True):
-    """The threads of one process of a task. `error`: why they are not known; '': they are."""
+    """The threads of one process of a task. `error`: why they are not known, or do not change."""
 
     task: str
     pid: int

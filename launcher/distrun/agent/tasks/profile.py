@@ -122,9 +122,7 @@ class _Recording:
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             why = reason(_content(self._messages)) or "there was no time left"
             self._found["error"] = why[:_LONGEST_NAME]
-        process = processes.find(self._pid)
-        if process is not None and process.is_suspended:
-            self._found["error"] = "it is suspended; kill -CONT {}".format(self._pid)
+        self._found.update(suspension(self._pid))
         return self._found
 
     def _add_stacks(self, recording: Dict[str, Any]) -> None:
@@ -210,6 +208,12 @@ def _worker(pids: List[int]) -> int:
         if used[pid] > used[found] and not is_helper:
             found = pid
     return found
+
+
+def suspension(pid: int) -> Dict[str, str]:
+    process = processes.find(pid)
+    is_suspended = process is not None and process.is_suspended
+    return {"error": "it is suspended; kill -CONT {}".format(pid)} if is_suspended else {}
 
 
 def reason(messages: bytes) -> str:

@@ -137,7 +137,7 @@ def _dump(
             if "error" in answer:  # a suspended process cannot be paused
                 again = _dump_process(program, pid, left, ["--nonblocking"])
                 answer = answer if "error" in again else again
-            each = {"task": task, "pid": pid, **answer}
+            each = {"task": task, "pid": pid, **answer, **profile.suspension(pid)}
             size += len(json.dumps(each))
             found.append(each)
     return StacksDumped(order.number, json.dumps(found))
