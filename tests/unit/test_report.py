@@ -106,8 +106,8 @@ def test_an_evaluators_restarts_are_not_the_jobs(folder: JobFolder) -> None:
     planned = next(each for each in job.history if isinstance(each, events.RestartPlanned))
     ended = events.JobEnded(at=99.0, outcome=job.outcome)
     why = replace(verdicts(job)[-1], task=None)  # of the tasks of several hosts
-    found = events.VerdictReached(at=9.0, verdict=why, before_restart=True)
-    job.history.insert(job.history.index(planned) + 1, found)
+    job.history.insert(1 + job.history.index(planned),
+                       events.VerdictReached(at=9.0, verdict=why, before_restart=True))  # fmt: skip
     job.history += [*[replace(planned, number=9)] * 2, ended]  # one replaces one; it is not made
     keep(folder, job)
     said = "earlier failures  1 restart after worker:0 exited 5; not restarted: "

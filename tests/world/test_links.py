@@ -50,9 +50,7 @@ def test_a_short_cut_loses_no_line_and_doubles_none(lose: Any, find: Any, world:
 def test_who_is_behind_is_also_shown_when_the_others_have_succeeded(world: Launch) -> None:
     job = world(2)
     for name, step in (("worker:0", 300), ("worker:1", 40)):
-        job.print(name, "step 1/300 loss 0.9\nstep 2/300 loss 0.8\n")
-        job.advance(1)
-        job.print(name, f"step {step}/300 loss 0.1\n")
+        job.print(name, f"step 1/300 loss 0.9\nstep 2/300 loss 0.8\nstep {step}/300 loss 0.1\n")
     job.advance(1)
     job.exit("worker:0")
     job.advance(10)
