@@ -207,9 +207,7 @@ def test_an_agent_that_hangs_without_tasks_ends_by_itself(world: Launch) -> None
     assert job.end() == 0
 
 
-def test_this_machine_is_blamed_for_its_own_sleep(
-    world: Launch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_our_own_sleep_is_blamed(world: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
     job = world(2, timeouts={"link": "10s"}, restart=NONE)
     monkeypatch.setattr(JobFolder, "is_suspended", property(lambda _: True))
     assert "tasks on other hosts end within 10 s" in str(unanswered(not_none(job._folder)))
