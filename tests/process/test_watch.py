@@ -47,10 +47,15 @@ def test_tasks_log_and_stacks_of_the_chosen_one(distrun: Distrun, terminal: Open
     job = distrun.detached(f"exec {sys.executable} held.py", workers=6)
     window = terminal("watch", job)
     window.shows("worker:5")
-    for columns in range(80, 130):  # what is drawn is not read: it waits for that
-        window.resize(columns, 24)
+    written = [""]
+
+    def is_stuck() -> bool:  # what is drawn is not read: it waits for that
+        window.resize(80 + len(written) % 50, 24)
         window.process.send_signal(signal.SIGWINCH)
-        time.sleep(0.1)
+        written.append(Path(f"/proc/{window.process.pid}/io").read_text().split()[3])
+        return len(set(written[-9:])) == 1
+
+    wait_until(is_stuck, interval=0.1)
     window.close()
     assert window.process.wait(30) == -signal.SIGHUP, "it ends with its terminal"
     window = terminal("watch", job, columns=60, rows=14)
