@@ -65,7 +65,9 @@ def bash(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> Bash:
     """
     (distrun.cwd / "job.yaml").write_text(JOB)
     (distrun.cwd / "train.py").write_text(TRAIN)
-    (distrun.cwd / "tfjob.yaml").write_text(tfjobs.manifest("i:1"))
+    for name, file in {"dist": "tfjob.yaml", "mnist": "all.yaml"}.items():
+        text = tfjobs.manifest("i:1").replace("name: dist", f"name: {name}")
+        (distrun.cwd / file).write_text(text)
     (distrun.cwd / "sleeps.yaml").write_text(SLEEPS.format(python=sys.executable))
     (distrun.cwd / "fails-once.yaml").write_text(FAILS_ONCE)
     tools = distrun.write_tool()

@@ -21,7 +21,7 @@ def test_status_shows_progress_and_fits_80_columns(
     distrun: Distrun, reporting: Callable[..., Path], terminal: OpenTerminal
 ) -> None:
     distrun("launch", "-d", reporting(VALUES))
-    wait_until(lambda: all(task["progress"] for task in distrun.status()["tasks"]))
+    wait_until(lambda: all(e["progress"] and e["usage"] for e in distrun.status()["tasks"]))
     windows = {columns: terminal("status", columns=columns) for columns in (80, 160)}
     for columns, window in windows.items():
         window.finish()
@@ -103,6 +103,7 @@ def test_many_metrics_leave_room_for_the_rest(
     line = re.compile(r"epoch 1/1  step 120  loss 0\.1235  [\d.]+ s  (job-\w{6})\x1b")
     wait_until(lambda: line.search(launched.read()))
     assert re.search(r"distrun: job job-\w{6}: 2 tasks on localhost\r", launched.seen)
+    wait_until(lambda: all(task["usage"] for task in distrun.status()["tasks"]))
     for command, title in (("status", " CPU "), ("ps", " SEEN")):
         window = terminal(command, columns=80)
         wait_until(window.ended)
