@@ -45,8 +45,9 @@ _paths = (str(ROOT / "launcher"), os.environ.get("PYTHONPATH"))
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _paths))
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as below a shell's `&`
     signal.signal(signal.SIGINT, signal.default_int_handler)
-if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # as below nohup
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+for _number in (signal.SIGHUP, signal.SIGQUIT):
+    if signal.getsignal(_number) == signal.SIG_IGN:  # as below nohup, or `&`
+        signal.signal(_number, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")
