@@ -84,11 +84,12 @@ def require_former_hosts(state: JobState, hosts: Sequence[str]) -> None:
     """
     # A task's host may be one of an attempt before a resume that failed.
     former = {*state.former_hosts, *state.hosts, *(task.host for task in state.tasks.values())}
+    left = ", ".join(sorted(former)) or "no host"
     for host in hosts:
         if host not in former:
             raise UsageError(
-                f"--assume-dead {host}: job {state.job_id} had no task there",
-                hint=f"something may be left on {', '.join(sorted(former)) or 'no host'}",
+                f"--assume-dead {host}: no task of job {state.job_id} is left there to verify",
+                hint=f"leave it out; something may be left on {left}",
             )
 
 
