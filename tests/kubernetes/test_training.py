@@ -44,6 +44,7 @@ def test_a_pod_that_is_deleted_in_mid_epoch_does_not_change_the_accuracy(
     pod = {"spec": {"containers": own, "volumes": [volume], "affinity": spread}}
     run, follow, kill = commands()
     options = ("--set", f"kubernetes.pod={json.dumps(pod)}", "--set", "restart.max=1")
+    options += ("--set", "timeouts.grace=1s")  # TensorFlow trains on after a SIGTERM: to the end
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 
     def start(name: str) -> subprocess.Popen[str]:
