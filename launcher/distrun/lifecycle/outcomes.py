@@ -11,7 +11,7 @@ from distrun.lifecycle import restarts
 from distrun.lifecycle.actions import Action, Finish, SetTimer
 from distrun.lifecycle.restarts import SIGTERM, STALL, START, Decision, Transition
 from distrun.lifecycle.starts import unready
-from distrun.lifecycle.state import JobPhase, JobState, TaskPhase, TaskState
+from distrun.lifecycle.state import Incident, JobPhase, JobState, TaskPhase, TaskState
 from distrun.strategies import Role, Scope
 from distrun.verdict.model import Kind, Verdict
 
@@ -115,10 +115,22 @@ def settle_incidents(state: JobState, at: float) -> Transition:
             grace = restarts.grace_after(state, state.tasks[incident.refusal.task or ""])
             state, more = end_job(state, incident.refusal, grace=grace)
             return state, actions + more
+        elif _has_succeeded(state, incident):
+            state, more = restarts.cancel_incidents(state, {incident.number})
+            state, ended = _succeed_if_done(state)
+            return state, actions + more + ended
         else:
             state, more = restarts.begin_or_plan(state, incident, at)
         actions += more
     return state, actions
+
+
+def _has_succeeded(state: JobState, incident: Incident) -> bool:
+    """Whether the tasks on which success waits came to their end while a restart stopped them."""
+    own = [state.tasks[name] for name in incident.tasks]
+    awaited = [task for task in own if state.waits_for(task)]
+    others_are_done = state.undone == len(awaited)
+    return others_are_done and all(task.has_come_to_its_end for task in awaited)
 
 
 def may_recur(state: JobState) -> bool:

@@ -224,6 +224,14 @@ class TaskState(TaskRecord, kw_only=True):
         return self.code == 0 and self.phase in (TaskPhase.EXITED, TaskPhase.SUCCEEDED)
 
     @property
+    def has_come_to_its_end(self) -> bool:
+        """Whether it exited 0 after the last of its epochs and steps, whoever has signalled it."""
+        totals = {key: self.reported.get(f"{key}S") for key in ("EPOCH", "STEP")}
+        known = {key: total for key, total in totals.items() if total is not None}
+        is_all = all(self.reported.get(key) == total for key, total in known.items())
+        return self.code == 0 and known != {} and is_all
+
+    @property
     def final_phase(self) -> TaskPhase:
         """Its phase once nothing of it is left, and it does not start again."""
         if not self.has_failed_exit:
