@@ -129,8 +129,8 @@ def _has_succeeded(state: JobState, incident: Incident) -> bool:
     """Whether the tasks on which success waits came to their end while a restart stopped them."""
     own = [state.tasks[name] for name in incident.tasks]
     awaited = [task for task in own if state.waits_for(task)]
-    others_are_done = state.undone == len(awaited)
-    return others_are_done and all(task.has_come_to_its_end for task in awaited)
+    are_last = 0 < state.undone == len(awaited)
+    return are_last and all(task.has_come_to_its_end for task in awaited)
 
 
 def may_recur(state: JobState) -> bool:
