@@ -249,10 +249,10 @@ def test_nothing_waits_without_end_and_what_does_not_die_is_named(distrun: Distr
 
 
 def test_a_task_of_a_lost_job_may_take_seconds_to_die(distrun: Distrun) -> None:
-    job = distrun.detached("exec sleep 600", workers=1)
-    shown = distrun.status(job)
-    pid, victims = shown["tasks"][0]["pid"], [*agents_of(distrun, job), shown["supervisor_pid"]]
     with freezer() as freeze:
+        job = distrun.detached("exec sleep 600", workers=1)
+        shown = distrun.status(job)
+        pid, victims = shown["tasks"][0]["pid"], [*agents_of(distrun, job), shown["supervisor_pid"]]
         freeze(pid)
         subprocess.run(["kill", "-KILL", *map(str, victims)], check=True)
         kill = distrun.start("kill", job)
