@@ -23,7 +23,8 @@ SOON = {"max": 3, "backoff": "100ms"}
 
 def kill_at_once(pids: list[int]) -> None:
     for pid in pids:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has ended with the one before
+            os.kill(pid, signal.SIGKILL)
 
 
 # Killed processes of distrun ------------------------------------------------------------------
