@@ -41,6 +41,7 @@ def without_contact(state: JobState) -> str:
 
 
 def find_without_contact(state: JobState) -> Iterator[Found]:
+    """Find the tasks that should have trained together, and never met."""
     strategy = state.row.classes[0] if state.row.classes else ""
     silent, alone = Cause(Code.NEVER_LISTENED, name=strategy), Cause(Code.TRAINED_ALONE)
     if contact := without_contact(state):
