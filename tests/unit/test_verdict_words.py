@@ -25,6 +25,7 @@ from distrun.words.formats import clip, format_names, format_time, install_comma
 from distrun.words.verdicts import evidence_lines
 from harness.histories import MWM, Job
 from harness.scenarios import play, verdicts
+from harness.tables import read_table
 from harness.values import not_none
 
 TB = 'Traceback (most recent call last):\n  File "/u/t.py", line 9, in <module>\n    train()\n'
@@ -53,6 +54,16 @@ def alone(log: str, code: int | None = 1, signal: int | None = None) -> Verdict:
 
 def raised(line: str) -> str:
     return TB + line + "\n"
+
+
+ROWS = Path(__file__).with_name("verdict_rows.txt")
+
+
+def rows(section: str, names: str) -> pytest.MarkDecorator:
+    """Parametrize a test by a section of the rows. What is known is split at `|>`."""
+    table = read_table(ROWS, section).items()
+    found = [(said, *known.replace("<< ", TB).split("|>")) for known, said in table]
+    return pytest.mark.parametrize(names.split(), found)
 
 
 LOGS = Path(__file__).parent / "verdict_logs"
@@ -208,54 +219,13 @@ def test_a_line_of_the_log_is_quoted_by_its_own_number() -> None:
     assert {each.line for each in alone(log).evidence} == {2}
 
 
-@pytest.mark.parametrize(
-    ("said", "successor"),
-    [
-        ("'MirroredStrategy' object has no attribute 'experimental_run_v2'", "strategy.run"),
-        ("'Sequential' object has no attribute 'predict_classes'", "np.argmax("),
-        ("'Adam' object has no attribute 'get_updates'", "optimizers.legacy"),
-        ("module 'x' has no attribute 'CollectiveHints'", "CommunicationOptions"),
-        ("'Adam' object has no attribute 'get_weights'", "optimizer.variables"),
-        ("cannot import name 'multi_gpu_model' from 'tensorflow.keras.utils' (x)", "MirroredStr"),
-        ("cannot import name 'np_utils' from 'own.utils' (x.py)", "the module is there"),
-        ("No module named 'keras.layers.core'", "there is keras.layers"),
-        ("No module named 'tensorflow.keras.wrappers.scikit_learn'", "scikeras"),
-        ("module 'keras.mixed_precision' has no attribute 'experimental'", "set_global_policy"),
-        ("cannot import name 'experimental' from 'keras.mixed_precision' (x)", "global_policy"),
-        ("partially initialized module 'random' has no attribute 'x' (circular import)", "rename"),
-        ("'Conv2D' object has no attribute 'output_shape'", "`from tensorflow import keras`"),
-        ("'Sampling' object has no attribute 'output_shape'", "see its traceback"),
-        ("Layer `add_metric()` method is deprecated. Add", "program.keras: 2"),
-        ("ModelCheckpoint.__init__() got an unexpected keyword argument 'period'", "keras: 2"),
-    ],
-)
+@rows("successors of names", "successor said")
 def test_a_name_that_was_replaced_gets_its_successor(said: str, successor: str) -> None:
     verdict = alone(PLAIN.replace("KeyError: 'target'", f"AttributeError: {said}"))
     assert successor in (cause_advice(verdict.cause) or "")
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("if chief:\n    model.evaluate(data)\n", "2 calls evaluate"),
-        ("if rank == 0:\n    x = 1\nelse:\n    s.reduce(x)\n", "4 calls reduce"),
-        ("if task_id:\n    m.save('a')\nelse:\n    m.save('b')\n", ""),
-        ("if epochs > 3:\n    m.save('a')\n", ""), ("if chief:\n    print('saved')\n", ""),
-        ("if chief:\n  (", ""), ("if chief:\n    print(future.result())\n", ""),
-        ("me = int(environ['DISTRUN_RANK'])\nif me == 0:\n    s.gather(x)\n", "3 calls gather"),
-        ("def f():\n    s.reduce(x)\nif chief:\n    f()\n", "4 calls f"),
-        ("def f():\n    if not chief: return\n    m.save(p)\n", "3 calls save"),
-        ("if chief:\n    print(train_loss.result(), future.result())\n", "2 calls result"),
-        ("c = [k.ModelCheckpoint(p)] if chief else []\nif chief: m.save(q)\n", "2 calls save"),
-        ("c = []\nif chief: c.append(ModelCheckpoint(p))\n", "2 calls ModelCheckpoint"),
-        ("for x in y:\n    if rank: continue\n    strategy.run(f)\n", "3 calls run"),
-        ("chief and m.save(p)\nm.save(q) if step > 3 else None", "1 calls save"),
-        ("if random.random() < 0.5:\n    strategy.run(f)\n", "2 calls run"),
-        ("if chief:\n    np.save(p, a); subprocess.run(c); fig.save(q)\n", ""),
-        ("n = len(cluster['worker'])\nif n > 1:\n    m.fit(d)\n", ""),
-        ("if batch_index % 100 == 0 or num_workers > 1:\n    m.save(p)\n", ""),
-    ],
-)  # fmt: skip
+@rows("calls of one task alone", "found text")
 def test_a_call_of_one_task_alone_is_found(text: str, found: str) -> None:
     assert [*map(str, find_lone_calls(text))][:1] == [found][: bool(found)]
 
@@ -294,45 +264,12 @@ def test_the_evidence_is_the_error_not_what_follows(
     assert (verdict.kind, verdict.evidence[0].text) == (kind, said)
 
 
-MERGE = "[Op:MergeV2Checkpoints]"
-
-
-@pytest.mark.parametrize(
-    ("error", "path"),
-    [
-        ("NotFoundError: Failed to find any matching files for /t/m.ckpt-13", "/t/m.ckpt-13"),
-        ("NotFoundError: /run/m.ckpt-0_temp_5f/part-0.index; No such file or directory "
-         + MERGE, "/run/m.ckpt-0_temp_5f/part-0.index"),
-        ("NotFoundError: ./m/variables/variables_temp/part-0.index; No such file or directory "
-         + MERGE, "./m/variables/variables_temp/part-0.index"),
-        ("NotFoundError: when restoring from checkpoint at /x/ckpt-3: not found", "/x/ckpt-3"),
-        ("FileNotFoundError: [Errno 2] No such file or directory: '/u/my checkpoints/a'",
-         "/u/my checkpoints/a"),
-        ("NotFoundError: /x/checkpoint; No such file or directory", "/x/checkpoint"),
-        ("FileNotFoundError: [Errno 2] No such file or directory: 'data/train.csv'", ""),
-        (f"NotFoundError: no data {MERGE}", ""),
-        ("ValueError: the checkpoint /x/ckpt-3 has another shape", ""),
-    ],
-)  # fmt: skip
+@rows("checkpoints that are missing", "path error")
 def test_a_checkpoint_that_is_missing(error: str, path: str) -> None:
     assert missing_checkpoint(error) == path
 
 
-@pytest.mark.parametrize(
-    "marked",
-    [
-        "job j-1 goes on, and it is well; to return: [distrun attach j-1]",
-        "  logs          /a/path/of/it   [(distrun logs j-1);] and more",
-        "it has begun: it needs jinja2; run ['/my env/python' -m pip install jinja2]",
-        "it has begun: it needs jinja2; run [uv pip install --python /my/python jinja2]",
-        "it is not done, for a reason; see [`kubectl describe job j-1`]",
-        "Did you mean 'launch', or what? Use ['distrun launch job.yaml'.]",
-        "the number of a thing may be said by an option, as in [-n 2] here",
-        "a path is whole: [/a/very/long/path/that/is/wider/than/a/row] of it",
-        "  cause         it is a notebook; convert it: [jupyter nbconvert --to script note.ipynb]",
-        "任务任务 任务任务任务任务 任务任务任务 [任务任务任务任务] 任务任务",
-    ],
-)
+@pytest.mark.parametrize("marked", read_table(ROWS, "what a row does not break"))
 def test_a_row_ends_within_no_command_path_or_option(marked: str) -> None:
     line = marked.replace("[", "").replace("]", "")
     whole = marked.partition("[")[2].partition("]")[0]
