@@ -1,4 +1,4 @@
-"""Real training: lost hosts at moments drawn by SEED, killed first saves, the real MNIST."""
+"""Real training: lost hosts at moments drawn by SEED, the real MNIST."""
 
 import os
 import random
@@ -11,7 +11,6 @@ import pytest
 from harness import host_fixtures
 from harness.command import Distrun
 from harness.host_fixtures import Ssh
-from harness.interrupted_saves import interrupted_saves
 from harness.network import pid_on_host
 from harness.preloaded import PreloadedPython
 from harness.training import DEADLINE, MAIN, Process, workers
@@ -108,55 +107,6 @@ def last_step(distrun: Distrun) -> int:
 
 def states(distrun: Distrun) -> dict[str, str]:
     return {each["name"]: each["state"] for each in distrun.status()["hosts"]}
-
-
-PATIENCE = 240.0
-INDEX = "ckpt-1.index"
-
-
-def is_ps(pid: int) -> bool:
-    return b"DISTRUN_TASK=ps:0" in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-
-
-@pytest.mark.parametrize(
-    ("strategy", "cluster", "is_chosen", "torn"),
-    [
-        ("multi_worker_mirrored", "{chief: 1, worker: 1}", lambda name, _: name == INDEX, True),
-        (
-            "parameter_server",
-            "{chief: 1, worker: 1, ps: 1}",
-            lambda name, pid: name.startswith("ckpt-1_temp/") and is_ps(pid),
-            False,
-        ),
-    ],
-    ids=["chief", "ps"],
-)
-def test_the_job_restarts_after_a_first_save_that_was_killed(
-    strategy: str,
-    cluster: str,
-    is_chosen: Callable[[str, int], bool],
-    torn: bool,
-    distrun: Distrun,
-    small_mnist: Path,
-) -> None:
-    distrun.cwd.joinpath("job.yaml").write_text(
-        f"strategy: {strategy}\ncluster: {cluster}\n"
-        "program: {script: mnist}\nrestart: {max: 1, backoff: 100ms}\n"
-    )
-    arguments = [
-        "--data-dir", str(small_mnist), "--checkpoint-dir", "saved",
-        "--steps-per-epoch", "8", "--checkpoint-every", "4", "--epochs", "1",
-    ]  # fmt: skip
-    with interrupted_saves(distrun.cwd / "saved", is_chosen) as saves:
-        done = distrun("launch", "job.yaml", "--", *arguments, timeout=PATIENCE)
-    assert saves.victim
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr
-    assert distrun.status()["restarts"] == 1
-    anew = "training starts from the beginning" in done.stdout
-    assert anew or not torn
-    # If it was no chief that died, the chief may have completed its own checkpoint.
-    assert anew or "resumed from" in done.stdout or not torn
-    assert "epoch 1/1  step 8 " in done.stdout
 
 
 MNIST = Path(

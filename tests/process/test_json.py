@@ -18,7 +18,7 @@ TELLS = """\
 import os, socket, time
 notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 notify.connect(os.environ["DISTRUN_NOTIFY"].replace("@", "\\0"))
-notify.send(b"STEP=3 STEPS=9 LOSS=0.25 ODD=nan NAME=x")
+notify.send(b"STEP=3 STEPS=9 LOSS=0.25 ODD=nan MUCH=1e999 NAME=x")
 print("hello", flush=True)
 while not os.path.exists("go"):
     time.sleep(0.02)
@@ -61,7 +61,7 @@ def test_status_ps_events_and_logs_are_as_described(distrun: Distrun, reader: Re
         assert not reader.missing("host", found["job"]["hosts"][0])
         if running:
             assert task["progress"] == {
-                "STEP": 3, "STEPS": 9, "LOSS": 0.25, "ODD": "nan", "NAME": "x",
+                "STEP": 3, "STEPS": 9, "LOSS": 0.25, "ODD": "nan", "MUCH": "1e999", "NAME": "x",
             }  # fmt: skip
             (distrun.cwd / "go").touch()
             wait_until(lambda: not distrun.status(job)["running"])

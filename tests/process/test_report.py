@@ -3,6 +3,7 @@
 import html
 import http.client
 import json
+import math
 import re
 import shutil
 import signal
@@ -10,12 +11,13 @@ import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from distrun.job.history import Sample
-from distrun.report.comparison import steps_of
+from distrun.report.comparison import Run, steps_of
 from harness.command import Distrun, python, recorded_events
 from harness.json_page import PAGE, Reader
 from harness.long_job import write_long_job
@@ -201,6 +203,12 @@ def test_steps_are_counted_over_all_epochs() -> None:
             sample(a, EPOCH=epoch, STEP=step, STEPS=10, EPOCHS=3) for a, epoch, step in values
         ]
         assert [step for _, step in steps_of([sample(0, LOSS=1), *samples])] == steps
+
+
+def test_the_time_of_a_restart_is_none_of_steps() -> None:
+    told = [(0.0, 0.0), (10.0, 20.0), (60.0, math.nan), (60.0, 15.0), (70.0, 35.0)]
+    run: Any = SimpleNamespace(steps=(), over_time=lambda _: told)
+    assert Run._step_rate(run) == 2.0
 
 
 class Page:

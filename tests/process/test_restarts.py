@@ -103,38 +103,6 @@ def test_each_attempt_is_judged_by_its_own_output_whatever_it_prints(distrun: Di
     assert log[begins[1] :].startswith(b"epoch 1\n")
 
 
-TORN = """
-import os
-attempt = int(os.environ["DISTRUN_ATTEMPT"])
-for epoch in range({epochs} + attempt * {more}):
-    print(f"epoch {{epoch}} loss 0.5", flush=True)
-raise ValueError(f"run1/ckpt-3 is torn{{attempt * {differs}}}")
-"""
-ATTEMPTS = {
-    "again": (0, 0, 0, 2), "differs": (1, 0, 0, 3), "same": (0, 2, 0, 2), "moves": (0, 2, 2, 3),
-}  # fmt: skip
-"""Whether the failures differ, how many epochs come before, how many more at each restart, and how
-many attempts there are."""
-
-
-def test_it_is_restarted_once_unless_it_differs(distrun: Distrun) -> None:
-    restart = {"max": 2, "backoff": "2s", "backoff_max": "2s"}
-    for name, (differs, epochs, more, _) in ATTEMPTS.items():  # together: they wait
-        text = TORN.format(differs=differs, epochs=epochs, more=more)
-        (distrun.cwd / f"{name}.py").write_text(text)
-        command = f"exec {sys.executable} {name}.py"
-        distrun.detached(command, workers=1, name=name, restart=restart)
-    for name, (*_, attempts) in ATTEMPTS.items():
-        assert distrun("wait", name).returncode == 1
-        started = [e for e in recorded_events(distrun, name) if e["event"] == "TaskStarted"]
-        assert len(started) == attempts, name
-        shown = distrun.status(name)
-        assert shown["restarts"] == attempts - 1
-        recurs = "the same failure at the same place 2 times in a row"
-        assert (recurs in shown["outcome"]["cause"]) is (attempts == 2)
-        assert shown["outcome"]["verdict"]["kind"] == "exception"
-
-
 LONG = "60d"
 LIMITS = {"start": LONG, "run": "99999999h", "stall": LONG, "grace": LONG, "link": LONG}
 

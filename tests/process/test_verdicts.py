@@ -23,25 +23,6 @@ def verdicts(distrun: Distrun) -> list[dict[str, Any]]:
     return [e["verdict"] for e in recorded_events(distrun) if e["event"] == "VerdictReached"]
 
 
-def test_report_status_json_and_events_tell_the_same(distrun: Distrun) -> None:
-    script = f"test $DISTRUN_TASK = worker:0 && exec sleep 600\n{TRACEBACK}exit 1"
-    done = distrun.launch(script)
-    assert done.returncode == 1
-    job = distrun.status()
-    verdict = job["verdict"]
-    assert (verdict["task"], verdict["kind"]) == ("worker:1", "import_error")
-    text = "ModuleNotFoundError: No module named 'tensorflow_adons'"
-    place = {"task": "worker:1", "place": "its log, line 4", "text": text}
-    assert verdict["evidence"][-1] == place
-    (reached,) = verdicts(distrun)
-    assert reached == verdict == job["outcome"]["verdict"]
-    assert verdict == recorded_events(distrun)[-1]["outcome"]["verdict"]
-    for shown in (done.stderr, distrun.asked("status"), distrun.asked("events")):
-        assert re.search(rf"cause:? +{re.escape(verdict['cause'])} \(import_error\)\n", shown)
-        assert "  evidence      worker:1, its log, lines 2 and 4\n" in shown
-        assert f"  try           {verdict['advice']}\n" in shown
-
-
 def test_one_that_stands_still_is_the_cause_and_who_missed_it_an_echo(distrun: Distrun) -> None:
     script = (
         "test $DISTRUN_TASK = worker:1 && { echo $$ > stopped; kill -STOP $$; }; "

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from distrun.agent.linux.same_files import fingerprint
-from distrun.agent.protocol import Code
+from distrun.agent.protocol import Cause, Code
 from distrun.errors import UsageError
 from distrun.job.folder import BatchJob, JobFolder
 from distrun.job.scheduler import MissingCommandError, SchedulerError
@@ -140,6 +140,8 @@ def test_a_job_that_is_preempted_is_told_from_one_that_is_cancelled(provide: Pro
         provide("scontrol", f"echo 'JobId=5 JobState=RUNNING PreemptTime={at}'")
         found = not_none(step_end.joined(words, step_end.ask("5")))
         assert (found.code, found.text) == (code, words.text)
+    late = words._replace(code=Code.SLURM_TIME_LIMIT)
+    assert step_end.joined(late, Cause(Code.SLURM_PREEMPTED)) == late
 
 
 def test_files_are_the_same_only_if_nothing_about_them_has_changed(tmp_path: Path) -> None:

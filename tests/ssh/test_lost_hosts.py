@@ -11,7 +11,6 @@ import psutil
 import pytest
 
 from distrun.agent.linux import processes
-from harness.changed_package import ChangedPackage
 from harness.command import Distrun, recorded_events
 from harness.host_fixtures import Ssh
 from harness.network import Host
@@ -182,38 +181,3 @@ def test_of_an_agent_that_was_killed_only_lines_and_written_files_are_left(
         ("h3", "written-0", "evaluator:0"), ("h4", "written-1", "evaluator:0"),
     }  # fmt: skip
     assert {*itertools.chain(*map(left_on, on))} == {Path(each["folder"]) for each in kept}
-
-
-# A defect of distrun --------------------------------------------------------------------------
-
-FAILS_LATE = """
-trap '' TERM
-setsid sleep 1000 &
-if [ $DISTRUN_TASK = worker:1 ]; then
-    until test -e {go}; do sleep 0.1; done
-    exit 3
-fi
-while :; do sleep 1; done
-"""
-
-
-def test_a_supervisors_defect_ends_the_tasks_on_every_host(ssh: Ssh, distrun: Distrun) -> None:
-    """It meets it again and again. Of an agent: tests/process/test_defects.py."""
-    package, go, two = ChangedPackage(distrun.cwd), distrun.cwd / "go", ssh.hosts(2)
-    package.plant("supervisor/hosts/host", "Host.handle", go, once=False)
-    distrun.argv = package.argv
-    spec = ssh.spec(FAILS_LATE.format(go=go), two, timeouts={"link": "off"})
-    process = distrun.start("launch", spec, stdout=-3, stderr=-1, text=True)
-    wait_until(lambda: all(ssh.processes(host, "sleep") for host in two), what="tasks are up")
-    job = distrun.status()["job_id"]
-    go.touch()
-    _, printed = process.communicate(timeout=60)
-    assert process.returncode == 70, printed
-    wait_until(lambda: not any(map(ssh.processes, two)), what="every host is clean")
-    go.unlink()
-    ended = distrun.status(job)
-    assert (ended["state"], ended["exit_code"], ended["origin"]) == ("failed", 70, "distrun")
-    log = distrun.home / "jobs" / job / "supervisor.log"
-    assert str(log) in printed
-    assert "planted" in log.read_text()
-    assert "cannot continue" not in distrun.asked("status", job)

@@ -41,6 +41,7 @@ BESIDE_ANOTHER: list[tuple[Hello, str | None]] = [
         for each in ("fe80::1%eth0", "169.254.169.254", "::ffff:169.254.1.1")
     ),
     (PIPE, "gpu2"),
+    (hello("127.0.0.a"), "127.0.0.a"),
     # These are no names of a host.
     *((hello(name), None) for name in ("localhost", "x$(id)", "-x", "a b", "(none)", "a:b")),
 ]

@@ -22,12 +22,15 @@ from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import Subject
 from distrun.agent.protocol.channel import encode, encode_body
+from distrun.agent.protocol.file_messages import FileDataReceived
 from distrun.job import events
 from distrun.lifecycle import JobPhase
 from distrun.spec.model import ProgramKind, ProgramSpec, Timeouts
 from distrun.supervisor.hosts.deadlines import OrderDeadlines
 from distrun.supervisor.hosts.host_channel import Damage, HostChannel
 from distrun.supervisor.hosts.link import LinkState
+from distrun.supervisor.hosts.report_checker import ReportChecker
+from distrun.supervisor.hosts.report_receiver import ReportReceiver
 from distrun.words.causes import ADVICE, TEXTS, cause_advice, cause_text
 from distrun.words.events import EventFormatter
 from harness.examples import examples
@@ -81,6 +84,17 @@ def test_an_odd_message_is_a_fault_of_its_host(world: World, change: dict[str, A
 def test_a_report_that_nothing_asked_for_is_a_fault(world: World, message: Any) -> None:
     assert not world.receive(EVIL, message)
     assert world.receive(GOOD, protocol.LogData("chief-0.log", 3, b"true"))
+
+
+def test_what_comes_behind_a_fault_waits_for_what_is_asked_about_it() -> None:
+    assert ReportChecker().find_fault(FileDataReceived(9)), "no list of files was sent"
+    link, handle = mock.Mock(is_ignored=False, is_asking=True), mock.Mock()
+    receiver = ReportReceiver(link, mock.Mock(), mock.Mock(), handle, mock.Mock())
+    beats = [protocol.Heartbeat(number) for number in (1, 2)]
+    receiver.receive(link.connection, [(0, each) for each in beats])
+    link.is_asking = False
+    receiver.receive_held(link.connection)
+    assert [each.args[1] for each in handle.mock_calls] == beats
 
 
 @pytest.mark.parametrize("count", [1, 2])

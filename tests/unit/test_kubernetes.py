@@ -660,6 +660,8 @@ def test_a_watch_that_hangs_is_replaced(answer: Path, monkeypatch: pytest.Monkey
     kept._watch = mock.Mock(ended=False, **{"read.return_value": [("DELETED", listed[0])]})
     kept._read_watch()
     assert not kept._answer(keeper._Request("h1", "", "p", -1))
+    kept._pods = {"r": pod(ALIVE, deleted=True, phase="Running", podIP="10.0.0.1")}
+    assert not kept._answer(keeper._Request("h1", "", "", -1)), "it is about to be deleted"
 
 
 REFUSED = 'error when creating "STDIN": jobs.batch "j" is forbidden: '

@@ -87,16 +87,16 @@ def test_spread_goes_round_and_pack_fills_up(
 
 
 def test_an_explicit_address_is_placed_on_its_host() -> None:
-    hosts = (HostSpec(address="10.0.0.4"), replace(A, address="10.0.0.5"), B)
+    hosts = (HostSpec(address="10.0.0.4"), replace(A, address="10.0.0.5"), replace(B, name="B"))
     addresses = ("10.0.0.5:1", "b:2", "10.0.0.4:3", "this-machine:4")
     spec = spec_of(role("worker", addresses=addresses), hosts=hosts)
-    made = planned(spec, dict.fromkeys(("localhost", "a", "b"), FACTS))
-    assert hosts_of(made) == ["a", "b", "localhost", "localhost"]
+    made = planned(spec, dict.fromkeys(("localhost", "a", "B"), FACTS))
+    assert hosts_of(made) == ["a", "B", "localhost", "localhost"]
     assert tuple(each.address for each in made.tasks) == addresses
     assert not any(each.port_is_provisional for each in made.tasks)
     assert plan.ports_needed(spec, plan.place(spec)) == {
         "a": PortNeed(wanted=(1,)),
-        "b": PortNeed(wanted=(2,)),
+        "B": PortNeed(wanted=(2,)),
         "localhost": PortNeed(wanted=(3, 4)),
     }
 

@@ -74,16 +74,19 @@ def shown(
 def test_a_task_waits_starts_trains_and_ends_in_each_attempt() -> None:
     history = [
         created(0.0), planned(2.0), started(3.0, A), started(4.0, B), first_step(9.0, A),
-        *ended(20.0, A), *ended(22.0, B), restart(23.0, Cause(Code.TASK_EXITED)),
+        *ended(20.0, A), restart(21.5, Cause(Code.TASK_EXITED)), *ended(22.0, B),
         started(25.0, A, 1), first_step(30.0, A, 1), *ended(40.0, A, 1),
     ]  # fmt: skip
     assert shown(history, A) == [
         *((Activity.WAITING, 0.0, 3.0), (Activity.STARTING, 3.0, 9.0)),
         *((Activity.TRAINING, 9.0, 20.0), (Activity.ENDING, 20.0, 21.0)),
-        *((Activity.WAITING, 23.0, 25.0), (Activity.STARTING, 25.0, 30.0)),
+        *((Activity.WAITING, 21.5, 25.0), (Activity.STARTING, 25.0, 30.0)),
         *((Activity.TRAINING, 30.0, 40.0), (Activity.ENDING, 40.0, 41.0)),
     ]
-    assert shown(history, B)[-1] == (Activity.WAITING, 23.0, 1000.0)
+    assert shown(history, B)[1:] == [
+        *((Activity.STARTING, 4.0, 22.0), (Activity.ENDING, 22.0, 23.0)),
+        (Activity.WAITING, 23.0, 1000.0),
+    ]
 
 
 def test_a_task_that_tells_no_steps_runs_from_its_first_output_on() -> None:
@@ -175,7 +178,7 @@ def test_the_slowest_and_the_odd_tasks_are_found() -> None:
 
 
 def test_of_two_tasks_one_is_behind_the_other_if_not_for_two_reports_only() -> None:
-    (found,) = outliers([task(NAMES[0]), task(NAMES[1], step=40)], [], [])
+    (found,) = outliers([task(NAMES[0]), task(NAMES[1], step=40, memory=10**9)], [], [])
     assert (found.task, found.value, found.usual) == (NAMES[1], 40.0, 100.0)
     running: Any = {"phase": TaskPhase.RUNNING, "first_step": {"STEP": "100"}}
     for steps, behind in (((300, 100), []), ((600, 200), [B]), ((380, 210), [B])):

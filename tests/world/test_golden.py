@@ -47,6 +47,7 @@ SPECS: dict[str, Any] = {
         "cluster": {"worker": 2},
         "hosts": "slurm",
         "slurm": {"partition": "gpu", "nodes": 2, "time": "2h", "gpus_per_node": 1},
+        "spares": 1,
     },
 }
 

@@ -277,3 +277,18 @@ def test_a_dead_launcher_leaves_nothing(is_cut: bool, is_obstinate: bool, world:
     assert job.running == ({"worker:0": "h1"} if is_cut else {})
     job.advance(60)
     assert job.processes_on("h1") == job.processes_on("h2") == []
+
+
+def test_a_stop_precedes_further_starts_which_are_in_order(world: Launch) -> None:
+    job = world(1, cluster={"worker": 30}, is_launched=False)
+    job.delay("h1", 1.0)
+    job.launch()
+    job.until(lambda: job.attempts)
+    job.stop()
+    assert job.end() == 130
+    started = len(job.attempts)
+    assert [each.name for each in job.attempts] == [f"worker:{n}" for n in range(started)]
+    assert started <= 16, "more than were ordered before the stop"
+    (canceled,) = (each for each in job.events if each["event"] == "StartsCanceled")
+    assert started + len(canceled["tasks"]) == 30
+    assert "were not started" in job.told()

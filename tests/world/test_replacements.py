@@ -203,9 +203,10 @@ def test_a_failure_is_judged_by_the_whole_log_whose_end_comes_after_the_exit(wor
     job.exit("worker:1", 1)
     job.until(lambda: len(job.attempts) == 4)
     assert job.log("worker:1").count("a line") < 40_000
-    job.print("worker:1", "the next attempt\n")
+    job.print("worker:1", "Traceback (most recent call last):\nKeyError: 'of the next attempt'\n")
     job.until(lambda: "VerdictReached" in job.kinds)
     assert "ValueError: a bad batch" in job.told()
+    assert "KeyError" not in job.told()
     job.exit_all()
     assert job.end() == 0
 
@@ -422,6 +423,17 @@ def test_an_exception_is_found_whose_message_is_long(world: Launch) -> None:
     assert job.end() == 1
     verdict = job.status()["verdict"]
     assert (verdict["kind"], verdict["cause_code"]["text"][-1]) == ("exception", "…")
+
+
+@pytest.mark.parametrize(("second", "attempts"), [("a bad batch", 2), ("another", 3)])
+def test_a_failure_that_comes_again_ends_the_job(second: str, attempts: int, world: Launch) -> None:
+    job = world(1, cluster={"worker": 1})
+    for said in ("a bad batch", second, second):
+        job.print("worker:0", f"Traceback (most recent call last):\nValueError: {said}\n")
+        job.exit("worker:0", 1)
+        job.advance(1)
+    assert (job.end(), len(job.attempts)) == (1, attempts)
+    assert "failure_recurs" in job.outcome
 
 
 @pytest.mark.parametrize("fault", [World.fill_disk, World.make_read_only])

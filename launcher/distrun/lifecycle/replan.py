@@ -57,7 +57,7 @@ def resume(state: JobState, event: events.JobResumed) -> restarts.Transition:
         budgets={name: Budget(total=each.total) for name, each in state.budgets.items()},
     )
     resumed = resumed.with_tasks(
-        replace(ended(task, event.at), first_attempt=task.attempt + (not task.has_only_waited))
+        replace(ended(task, event.at), first_attempt=task.attempt + 1)
         for task in state.tasks.values()
     )
     # While hosts are cleared, their leases limit the time.

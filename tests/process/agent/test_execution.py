@@ -20,6 +20,7 @@ from distrun.agent.linux.forked_call import ForkedCall
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import CauseError
+from distrun.agent.tasks import program
 from distrun.supervisor.hosts import local
 from distrun.supervisor.hosts.ssh import open_connection
 from distrun.words.causes import cause_text
@@ -52,6 +53,7 @@ def test_why_a_program_cannot_be_executed_is_said(any_host: Host, tmp_path: Path
     (tmp_path / "closed").mkdir(mode=0o000)
     env = {"PATH": f"{tmp_path}/closed:{tmp_path}"}
     assert refusal(any_host, "no-such", env=env).code is Code.PROGRAM_NOT_FOUND
+    assert program._reason([b"no-such"], {b"PATH": b"/no"}) == errno.ENOENT  # root enters all
     (any_host.folder / "link.log").symlink_to(tmp_path / "elsewhere")
     assert refusal(any_host, "true", log="link.log").code is Code.LOG_NOT_OPENED
     assert not (tmp_path / "elsewhere").exists()

@@ -69,6 +69,11 @@ def test_much_output_passes_without_waiting() -> None:
     shown = folder.print("worker:1", "a line\n" * 10_000)
     assert shown == "worker:0 | first\n" + "worker:1 | a line\n" * 10_000
     assert folder.wait is None
+    for _ in range(300):
+        shown = "".join(folder.print(task, "x" * 99 + "\n") for task in TASKS[1:]) + folder.after(
+            0.3
+        )
+    assert shown.endswith(" (3 tasks)\n"), "what was shown is held back no more"
 
 
 def test_no_line_is_lost_and_each_tasks_lines_keep_their_order() -> None:
