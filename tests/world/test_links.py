@@ -283,12 +283,12 @@ def test_a_stop_precedes_further_starts_which_are_in_order(world: Launch) -> Non
     job = world(1, cluster={"worker": 30}, is_launched=False)
     job.delay("h1", 1.0)
     job.launch()
-    job.until(lambda: job.attempts)
+    job.until(lambda: len(job.attempts) > 8)
     job.stop()
     assert job.end() == 130
     started = len(job.attempts)
     assert [each.name for each in job.attempts] == [f"worker:{n}" for n in range(started)]
-    assert started <= 16, "more than were ordered before the stop"
+    assert started <= 24, "more than were ordered before the stop"
     (canceled,) = (each for each in job.events if each["event"] == "StartsCanceled")
     assert started + len(canceled["tasks"]) == 30
     assert "were not started" in job.told()
