@@ -84,7 +84,6 @@ def test_who_has_a_port_is_named_with_task_and_job(distrun: Distrun) -> None:
     port = free_port()
     told = run(distrun, "server", SERVER.format(port))
     assert re.search(rf"port {port} is taken: python\S* \(pid \d+\) of worker:0 has it", told), told
-    assert "give each task a port of its own" in told
     script = f"exec {sys.executable} {distrun.cwd / 'server.py'}"
     job = distrun.detached(script, name="other", workers=1)
     try:
@@ -93,11 +92,9 @@ def test_who_has_a_port_is_named_with_task_and_job(distrun: Distrun) -> None:
     finally:
         assert distrun("kill", job).returncode == 0
     assert f"of worker:0 of the job {job} has it" in told
-    assert f"distrun kill {job}" in told
     with socket.create_server(("0.0.0.0", port)):
         told = run(distrun, "server", SERVER.format(port), 1)
     assert f"(pid {os.getpid()}) has it" in told
-    assert f"kill {os.getpid()})" in told
 
 
 CLUSTER = """\
@@ -127,7 +124,6 @@ def test_a_server_that_listens_on_loopback_only_is_blamed(distrun: Distrun) -> N
     where = f"worker:1 listens at 127.0.1.1:{addresses[1].rpartition(':')[2]} only"
     assert where in told, told
     assert f"the others look for it at {addresses[1]} (network)" in told
-    assert "/etc/hosts there gives 127.0.1.1" in told
 
 
 POOL = """\

@@ -88,7 +88,6 @@ def test_each_attempt_is_judged_by_its_own_output_whatever_it_prints(distrun: Di
     assert done.stderr.splitlines()[-1] == "distrun: exit code 7, worker:0's own"
     cause = "worker:0 exited 7, after 2 restarts; not restarted: restart.max allows 2 restarts"
     assert distrun.status()["outcome"]["cause"] == cause
-    assert "; not restarted: restart.max allows 2 restarts" in done.stderr
     recorded = recorded_events(distrun)
     found = [e["verdict"] for e in recorded if e["event"] == "VerdictReached"]
     assert [(each["kind"], each["attempt"]) for each in found] == [

@@ -205,7 +205,6 @@ def test_status_and_ps_tell_progress_and_who_is_behind(distrun: Distrun, tmp_pat
         assert 0 < task["last_output_at"] - task["started_at"] < 60
     assert " left\n" in distrun.asked("status")
     wait_until(lambda: (distrun.status()["behind"] or "").startswith("worker:1 is behind: step "))
-    assert "worker:1 is behind: step " in distrun.asked("status")
     assert f"distrun: {job}: worker:1 is behind: step" in distrun("ps").stderr
     for command in ("status", "ps"):
         assert " s ago" in distrun.asked(command)
@@ -347,4 +346,3 @@ os._exit(0)
     assert json.loads(distrun.asked("ps", "-a", "--json"))["jobs"][0]["progress"]["LOSS"] == 0.75
     (told,) = (each for each in recorded_events(distrun) if each["event"] == "TaskReported")
     assert (told["task"], told["values"]["STEP"]) == ("worker:0", 8)
-    assert "last reported step 8/9 88%" in distrun.asked("events")

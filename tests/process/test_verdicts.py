@@ -1,7 +1,6 @@
 """The first cause of a failure: everywhere the same, and nothing waits for it without end."""
 
 import os
-import re
 import subprocess
 import sys
 from typing import Any
@@ -35,8 +34,6 @@ def test_one_that_stands_still_is_the_cause_and_who_missed_it_an_echo(distrun: D
     verdict = distrun.status()["outcome"]["verdict"]
     assert (verdict["task"], verdict["kind"]) == ("worker:1", "unresponsive")
     assert verdict["echoes"] == ["worker:0"]
-    assert re.search(r" failed: worker:1 was killed by SIG\w+, stopped by distrun on ", done.stderr)
-    assert "  also stopped  worker:0 exited 5, which followed from that\n" in done.stderr
 
 
 def test_two_that_failed_of_the_same_error_were_not_stopped(distrun: Distrun) -> None:
@@ -52,7 +49,6 @@ def test_two_that_failed_of_the_same_error_were_not_stopped(distrun: Distrun) ->
     verdict = distrun.status()["outcome"]["verdict"]
     assert (verdict["task"], verdict["kind"]) == ("worker:1", "import_error")
     assert (verdict["alike"], verdict["echoes"]) == (["worker:0"], [])
-    assert "  also stopped  worker:0 exited 1, of the same error\n" in done.stderr
     assert not any(each["stopped_by_distrun"] for each in distrun.status()["tasks"])
 
 

@@ -260,6 +260,13 @@ def test_asking_for_more_gpus_than_there_are_is_an_error() -> None:
         planned(spec_of(role("worker", 2, gpus=2)), with_gpus("0 1 2"))
 
 
+def test_gpus_that_a_task_has_asked_for_are_no_others() -> None:
+    spec, running = spec_of(role("chief", gpus=2), ONE), {"chief:0": "0,1"}
+    facts, ports = {"localhost": with_gpus("0 1")}, {"localhost": [20001, 20002]}
+    made = plan.make(spec, place(spec), facts, ports, running)
+    assert [each.env[CUDA] for each in made.tasks] == ["0,1", "-1"]
+
+
 NODE = HostSpec(name="n", slurm=SlurmNode(job="7", cores=2))
 GPUS = [({}, "0,1 2,3"), ({CUDA: ""}, "None None"), ({CUDA: "3, 1,-1,0"}, "3 1")]
 
@@ -359,6 +366,8 @@ def test_a_host_with_slots_has_room_but_one_without_is_full() -> None:
     assert again(replace(spec, hosts=HOSTS), "b") is None
     bound = spec_of(role("worker", addresses=("a:1", "b:1")), hosts=(*HOSTS[:2], SPARE))
     assert again(bound, "b") is None, "a task with an address of its own stays where it is"
+    beside = spec_of(role("worker", 2), hosts=(HOSTS[0], replace(HOSTS[1], slots=2), SPARE))
+    assert again(beside, "a") == "worker:0=s worker:1=b", "a spare is there for that"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable
 from typing import Any
@@ -292,3 +293,18 @@ def test_a_stop_precedes_further_starts_which_are_in_order(world: Launch) -> Non
     (canceled,) = (each for each in job.events if each["event"] == "StartsCanceled")
     assert started + len(canceled["tasks"]) == 30
     assert "were not started" in job.told()
+
+
+def test_who_has_just_begun_to_save_has_longer(world: Launch) -> None:
+    job = world(2)
+    task = job.task("worker:1")
+    task.stops_after = 0.5
+    name = task.env[b"DISTRUN_NOTIFY"].decode()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+        for said in (b"STEP=1", b"SAVING=1"):
+            job.advance(1)
+            notify.sendto(said, "\0" + name[1:])
+    job.advance(0.1)
+    job.exit("worker:0", 1)
+    job.until(lambda: not task.lives, 5)
+    assert task.status == signal.SIGTERM

@@ -357,6 +357,9 @@ def test_clocks_that_are_an_hour_off_change_nothing(world: Launch) -> None:
     assert behind == pytest.approx({"h1": 3600, "h2": -3600, "h3": 0}, abs=1)
     starts = [each["at"] for each in job.events if each["event"] in ("HostReady", "TaskStarted")]
     assert max(starts) - min(starts) < 60
+    job.advance(5)
+    printed = [json.loads(line)["at"] for line in job._command("logs", "--json").splitlines()]
+    assert max(printed) - min(printed) < 60
     job.cut("h2")
     job.exit("worker:0", 1)  # the loss of its peer's host at that time explains it
     job.until(lambda: job.running.get("worker:1") == "h3", 90)
