@@ -361,7 +361,7 @@ def test_shells_complete_words(asked_by: Callable[[str, str, str], str], distrun
         "kill ": [running], f"attach {ended} --task=ch": [], f"logs {ended} -t ch": [],
         "logs nothing -t ": [], "init scr": ["script"],
         "explain restart.back": ["restart.backoff", "restart.backoff_max"],
-        "explain host_m": ["host_memory"],
+        "explain host_m": ["host_memory"], "resume ": [],
         "launch x.yaml --set cluster.worker.g": ["cluster.worker.gpus="],
         "launch x.yaml --set strategy=parameter_server_n": [], "kill --signal SIGTE": ["SIGTERM"],
     }.items():  # fmt: skip

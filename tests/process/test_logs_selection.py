@@ -40,6 +40,8 @@ def test_parts_by_time_and_words_and_as_json(distrun: Distrun) -> None:
     assert len(distrun.asked("logs", "--since", "1h").splitlines()) == 6
     only = distrun.asked("logs", "--grep", "^e", "-n", "1", "-t", "worker:1")
     assert only == "worker:1 | early\n"
+    either = distrun.asked("logs", "--grep", "^e", "--grep", "^l", "-t", "worker:1")
+    assert either == "worker:1 | early\nworker:1 | late\n"
     for line in distrun.asked("logs", "--timestamps", "-t", "worker:0").splitlines():
         at, _, text = line.partition(" ")
         assert (datetime.fromisoformat(at).timestamp() > between) == ("early" not in text)

@@ -324,6 +324,9 @@ HOSTS = "hosts: [h1, h2]\nrestart: {max: 3}\n"
         ("[a]", "kubernetes: {image: i}\n", "write 'hosts", IN_PODS),
         ("[a]", "kubernetes: {image: i}\nhosts: [kubernetes]\n", "write 'hosts", IN_PODS),
         ("[a]", "kubernetes: {image: i}\nhosts: [localhost]\n", "", {}),
+        ("[a]", "restart: {on: [1, 2], never_on: [1-3]}\n", "leave out those",
+         {"": "restart: {on: [1, 2], never_on: [2]}\n"}),
+        ("[a]", "restart: {on: [1, failure], never_on: [1]}\n", "", {}),
     ],
 )  # fmt: skip
 def test_each_suggestion_about_arguments_works(

@@ -27,7 +27,7 @@ _LAST_LINES = 20
 
 
 @click.command("attach")
-@job_argument(running=True)
+@job_argument(only="running")
 @task_option
 @all_output_option
 def command(job: str | None, tasks: tuple[str, ...], all_output: bool) -> int:

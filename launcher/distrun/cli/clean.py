@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 
 @click.command("clean")
-@click.argument(
-    "jobs", metavar="[JOB]...", nargs=-1, shell_complete=completion_of("jobs", running=False)
-)
+@click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=completion_of("jobs", only=""))
 @click.option("--all", "everything", is_flag=True, help="Remove all ended jobs without asking.")
 @click.option(
     "--older-than",

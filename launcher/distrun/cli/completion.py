@@ -14,6 +14,7 @@ import click
 from click.shell_completion import (
     BashComplete,
     CompletionItem,
+    FishComplete,
     ZshComplete,
     add_completion_class,
     get_completion_class,
@@ -57,6 +58,15 @@ class Zsh(ZshComplete):
     )
 
 
+@add_completion_class
+class Fish(FishComplete):
+    """Click's completion for fish, also for descriptions with a comma."""
+
+    source_template = FishComplete.source_template.replace(
+        'string split "," ', 'string split --max 1 "," '
+    )
+
+
 @click.command("completion")
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
@@ -94,18 +104,20 @@ def _completes(
 
 
 @_completes
-def complete_jobs(_: str, *, running: bool) -> Iterator[CompletionItem[Any]]:
-    """Job ids, the newest first. `running`: only running jobs."""
+def complete_jobs(_: str, *, only: str) -> Iterator[CompletionItem[Any]]:
+    """Job ids, the newest first. `only`: `running`, `resumable`, or all."""
     from distrun.job.folder import JobStore
 
     store = JobStore.default()
-    for folder in reversed(store.running() if running else store.folders()):
+    for folder in reversed(store.running() if only == "running" else store.folders()):
         state = folder.state()
         phase = state.phase.value
         if not state.phase.is_final and folder.supervisor_pid() is not None:
             phase = "running"
         elif not state.phase.is_final and not folder.is_elsewhere:
             phase = "lost"
+        if only == "resumable" and phase in ("running", "succeeded"):
+            continue
         yield CompletionItem(folder.job_id, help=f"{state.strategy} {phase}".strip())
 
 

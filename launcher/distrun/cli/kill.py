@@ -31,7 +31,7 @@ def signal_number(value: str) -> int:
 
 
 @click.command("kill")
-@job_argument(many=True, running=True)
+@job_argument(many=True, only="running")
 @click.option("--all", "everything", is_flag=True, help="Stop all jobs, lost and queued ones, too.")
 @click.option(
     "--grace",

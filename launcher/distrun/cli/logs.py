@@ -27,9 +27,13 @@ if TYPE_CHECKING:
     from distrun.logs import StartupFilter
 
 
-def pattern(value: str) -> re.Pattern[bytes]:
-    if not value:
+def pattern(values: tuple[str, ...]) -> re.Pattern[bytes] | None:
+    """Return what matches any of some regular expressions; None if there are none."""
+    if not values:
+        return None
+    if not all(values):
         raise click.BadParameter("it is empty, and every line matches that")
+    value = "|".join(values)
     try:
         return re.compile(value.encode("utf-8", "surrogateescape"))
     except (re.error, RecursionError, OverflowError) as error:
@@ -63,7 +67,13 @@ def moment(value: str) -> float:
     help="Show only the last N lines.",
 )
 @task_option
-@click.option("--grep", type=pattern, metavar="RE", help="Show only lines that match RE.")
+@click.option(
+    "--grep",
+    multiple=True,
+    callback=lambda *given: pattern(given[2]),
+    metavar="RE",
+    help="Show only lines that match RE. Repeatable: one of them is enough.",
+)
 @click.option(
     "--since",
     type=moment,

@@ -205,14 +205,14 @@ def namespace_options(function: Callable[..., int]) -> Callable[..., int]:
     return of_namespace(of_context(function))
 
 
-def job_argument(*, many: bool = False, running: bool = False) -> Callable[[Any], Any]:
+def job_argument(*, many: bool = False, only: str = "") -> Callable[[Any], Any]:
     """JOB: an id, a name, or a unique prefix, and the options that find it in Kubernetes.
 
     Args:
         many: take any number of jobs, as `jobs`; otherwise at most one, as `job`.
-        running: complete only the ids of running jobs.
+        only: complete the ids of all jobs, or only of those that are `running` or `resumable`.
     """
-    complete = completion_of("jobs", running=running)
+    complete = completion_of("jobs", only=only)
     if many:
         argument = click.argument("jobs", metavar="[JOB]...", nargs=-1, shell_complete=complete)
     else:

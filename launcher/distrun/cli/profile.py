@@ -46,7 +46,7 @@ _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
 @click.command("profile")
-@job_argument(running=True)
+@job_argument(only="running")
 @task_option
 @click.option(
     "--seconds",

@@ -32,7 +32,7 @@ class _Command(options.WithProgramArguments):
 
 
 @click.command("resume", cls=_Command)
-@options.job_argument()
+@options.job_argument(only="resumable")
 @click.argument("args", nargs=-1, metavar="[-- ARGS...]")
 @options.detach_option
 @options.task_option

@@ -127,6 +127,8 @@ def command(overrides: tuple[str, ...], print_spec: bool, **values: Any) -> int:
         given["args"] = given["args"][1:]
     options = run_spec.RunOptions(**_with_nodes(given))
     words = [word for word in sys.argv[1:] if word != "--print-spec"]
+    if print_spec and values["strict"]:
+        overrides += ("success.strict=true",)
     spec, choices = run_spec.load(
         options,
         f"# distrun {printable(shlex.join(words))}\n",

@@ -30,7 +30,7 @@ _PTRACE_ADVICE = (
 
 
 @click.command("stacks")
-@job_argument(running=True)
+@job_argument(only="running")
 @task_option
 @click.option("--native", is_flag=True, help="Show frames of C and C++ functions, too.")
 @click.option("--all-threads", is_flag=True, help="Show the threads of libraries, too.")
@@ -72,12 +72,14 @@ def take(
         DistrunError: it has ended, or they cannot be taken.
     """
     program = None if folder.is_elsewhere else py_spy.find() or ""
-    if program == "" and not seconds:
-        raise HostError("py-spy is not installed here", hint=console.install_command("py-spy"))
-    names = list(folder.state().tasks)
+    state, found = folder.state(), None
+    names = list(state.tasks)
     check_choice([names], tasks)
     names = chosen_tasks(names, tasks) if tasks else []
-    found = control.take_stacks(folder, program, names, native=native, seconds=seconds)
+    if not state.phase.is_final:
+        if program == "" and not seconds:
+            raise HostError("py-spy is not installed here", hint=console.install_command("py-spy"))
+        found = control.take_stacks(folder, program, names, native=native, seconds=seconds)
     if found is None:
         raise UsageError(
             f"job {folder.job_id} has ended: nothing of it runs",

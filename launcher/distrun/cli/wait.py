@@ -12,7 +12,7 @@ from distrun.errors import DistrunError, HostError, WaitTimeoutError
 
 
 @click.command("wait")
-@job_argument(many=True, running=True)
+@job_argument(many=True, only="running")
 @click.option(
     "--timeout", type=duration, metavar="D", help="Stop waiting after D and exit with 124."
 )

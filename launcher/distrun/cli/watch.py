@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command("watch")
-@job_argument(running=True)
+@job_argument(only="running")
 def command(job: str | None) -> int:
     """Watch a job on the whole screen. Default: the running job.
 

@@ -132,6 +132,12 @@ class RestartSpec(Frozen, kw_only=True):
         help="After so many failures in a row of tasks on the same host, that host is left "
         "out if the tasks have room elsewhere.")
 
+    @property
+    def is_never(self) -> bool:
+        """Whether `never_on` has all that `on` has."""
+        is_of_codes = all(each[0].isdigit() for each in self.on)
+        return is_of_codes and exit_codes(self.on) <= {*self.never_on}
+
     def includes(self, status: int | None, *, is_preempted: bool) -> bool:
         """Whether `on` includes a failure with this exit status; None: it has none."""
         if "failure" in self.on or "always" in self.on:

@@ -98,6 +98,9 @@ def check_values(spec: Spec) -> Iterator[Problem]:
     a port that is not left free.
     """
     yield from _check_checkpoints(spec)
+    if spec.restart.is_never:
+        text = "it has all exit codes of restart.on, so that nothing restarts"
+        yield Mark("restart.never_on").problem(text, "leave out those after which to restart")
     program, first = spec.program, spec.hosts[0]
     is_queued = first.slurm is not None and first.slurm.job == "" and spec.slurm == SlurmSpec()
     is_named = first.name == "kubernetes"  # a host of that name, in a list
