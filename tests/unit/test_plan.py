@@ -86,6 +86,12 @@ def test_spread_goes_round_and_pack_fills_up(
             plan.place(spec_of(role("worker", 5), hosts=hosts))
 
 
+def test_a_host_with_a_role_has_the_tasks_of_that_role_alone() -> None:
+    hosts = (replace(A, role="ps"), B, replace(B, name="c", role="evaluator"))
+    roles = (role("chief"), role("worker", 2), role("ps", 2), role("evaluator"))
+    assert "".join(hosts_of(planned(spec_of(*roles, strategy=PS, hosts=hosts)))) == "bbbaac"
+
+
 def test_an_explicit_address_is_placed_on_its_host() -> None:
     hosts = (HostSpec(address="10.0.0.4"), replace(A, address="10.0.0.5"), replace(B, name="B"))
     addresses = ("10.0.0.5:1", "b:2", "10.0.0.4:3", "this-machine:4")

@@ -339,6 +339,24 @@ def test_a_task_that_moves_gets_none_of_the_gpus_in_use(world: Launch) -> None:
     job.succeed()
 
 
+def test_a_task_moves_only_to_a_host_for_its_role(world: Launch) -> None:
+    names = {"h1": "", "h2": "ps", "h3": "", "h4": "ps"}
+    hosts = [{"name": each, **({"role": role} if role else {})} for each, role in names.items()]
+    cluster = {"chief": 1, "worker": 1, "ps": 1}
+    job = world(hosts, strategy="parameter_server", cluster=cluster, spares=2)
+    assert job.running == {"chief:0": "h1", "worker:0": "h1", "ps:0": "h2"}
+    job.cut("h2")
+    job.until(lambda: job.running == {"chief:0": "h1", "worker:0": "h1", "ps:0": "h4"}, 90)
+    job.cut("h4")
+    job.until(lambda: job.state_of("h4") == "lost", 90)
+    job.advance(5)
+    assert job.status()["state"] == "restarting", "h3 is free, and is not for a ps"
+    job.mend("h2")
+    job.until(lambda: job.running == {"chief:0": "h1", "worker:0": "h1", "ps:0": "h2"}, 120)
+    job.exit("chief:0", 0)
+    assert job.end() == 0
+
+
 def test_a_host_has_no_room_where_all_its_gpus_are_in_use(world: Launch) -> None:
     hosts = [{"name": name, "slots": 2, "gpus": 1} for name in ("h1", "h2")]
     job = world(hosts, cluster={"worker": {"count": 2, "gpus": 1}}, restart={"min_workers": 1})

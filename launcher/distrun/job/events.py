@@ -127,6 +127,8 @@ class HostAgent(Frozen, kw_only=True):
     """Whether it runs tasks only in place of another host."""
     room: int | None = None
     """How many tasks it may have; None: they are this machine's, and stay."""
+    role: str = ""
+    """The role whose tasks alone run there; empty: those of all without hosts of their own."""
 
 
 class HostReady(HostAgent, OwnEvent):

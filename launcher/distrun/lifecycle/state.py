@@ -656,7 +656,7 @@ class JobState(Frozen, kw_only=True):
 
     def has_room_beside(self, name: str) -> bool:
         """Whether other hosts have room for a host's tasks, or the job may do with fewer."""
-        if not any(host.is_usable for host in self.hosts.values() if host.name != name):
+        if not self._usable_beside(name):
             return False
         there = sum(task.host == name for task in self.tasks.values())
         lacking, least = there - self.free_room_beside(name), self.policy.min_workers
@@ -665,8 +665,14 @@ class JobState(Frozen, kw_only=True):
     def free_room_beside(self, name: str) -> int:
         """Return how many more tasks the usable hosts may have, besides one host."""
         counts = Counter(task.host for task in self.tasks.values())
-        usable = [host for host in self.hosts.values() if host.name != name and host.is_usable]
+        usable = self._usable_beside(name)
         return sum(max(0, (host.room or 0) - counts[host.name]) for host in usable)
+
+    def _usable_beside(self, name: str) -> list[HostState]:
+        """The other usable hosts that may run the tasks of a host."""
+        role = self.hosts[name].role if name in self.hosts else ""
+        others = (host for host in self.hosts.values() if host.name != name)
+        return [host for host in others if host.is_usable and host.role == role]
 
     @property
     def task_names(self) -> list[str]:

@@ -27,6 +27,7 @@ from distrun.spec.restart_spec import NO_RESTARTS, RestartSpec
 from distrun.spec.roles import (
     ClusterChecker,
     check_addresses,
+    check_roles_of_hosts,
     checked_restart,
     custom_roles,
     read_roles,
@@ -88,6 +89,7 @@ class _Builder:
             checker = ClusterChecker(document, self._roles, strategy, problems)
             checker.check_roles()
             checker.check_order()
+            check_roles_of_hosts(document, self._roles, hosts or (), problems)
         check_addresses(self._roles, hosts, problems)
         with_ports = [one for one in self._roles if strategy and one.has_ports(strategy)]
         chosen_ports = sum(one.count for one in with_ports if not one.addresses)

@@ -200,14 +200,17 @@ class HostSpec(Frozen, kw_only=True):
         "host that was lost.")
     spares: ClassVar[Key] = key_only(count(1), words="none", examples=(2,),
         help="How many hosts at the end of a range of names are spares.")
+    role: str = key(Made(Text(expected="a role such as ps", least=1), str), "",
+        "all roles that have no hosts of their own", examples=("ps", "evaluator"),
+        help="The role whose tasks run on this host. They run on no other one, unless `cluster` "
+        "has their addresses, and no other role's tasks run here.")
+    """Empty: all roles that have no hosts of their own."""
     local: bool = False
     """Whether `name` is one of this machine's own; `localhost` always is."""
     slurm: SlurmNode | None = None
     """What Slurm gave of it, if it is a node of an allocation."""
     pod: bool = False
     """Whether it is a pod that the job creates in Kubernetes."""
-    role: str = ""
-    """The role whose tasks alone run there; empty: those of all that have no hosts of their own."""
 
     @property
     def machine(self) -> str:

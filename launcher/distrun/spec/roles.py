@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from distrun.frozen import replace
@@ -203,6 +203,26 @@ class ClusterChecker:
         if one.addresses and not strategy.tf_config:
             message = f"{strategy.name} runs in one process and has no addresses"
             self._problems.add(f"cluster.{role}", message, f"write '{role}: 1', or remove cluster")
+
+
+def check_roles_of_hosts(
+    document: Section, roles: Iterable[RoleSpec], hosts: Sequence[HostSpec], problems: Problems
+) -> None:
+    """Add a problem for each host of an unknown role, and for each role that has no host."""
+    written, names = document.get("hosts"), sorted(one.role.value for one in roles)
+    items = () if isinstance(written, str) or written is None else written
+    for item in items:
+        if "role" in item and item["role"] not in names:
+            message = f"the host is for {quoted(item['role'])}, which is no role here"
+            problems.add_unknown(item.path_of("role"), message, item["role"], names)
+    for name in (one.role.value for one in roles if hosts and not one.addresses):
+        own = [host for host in hosts if host.role == name]
+        if all(host.spare for host in own or [host for host in hosts if not host.role]):
+            others = "all of its hosts are spares" if own else "all others have a role"
+            hint = (
+                "add a host without a role" if own else "add a host, or leave out the role of one"
+            )
+            problems.add("hosts", f"no host is left for {name}: {others}", hint)
 
 
 def check_addresses(

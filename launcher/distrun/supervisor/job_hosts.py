@@ -113,6 +113,7 @@ class JobHosts:
                 found_as=view.found_as,
                 behind=round(time.time() - hello.at, 3),
                 spare=self.specs[host].spare,
+                role=self.specs[host].role,
                 # If this machine is the only host and its agent dies, the job ends.
                 room=self._rooms[host] if has_others or self.has_own_logs(host) else None,
             )
