@@ -28,6 +28,8 @@ from harness.specs import load_text
 from .test_spec_messages import CASES
 
 IN_WORDS = {
+    "add a host, or leave out the role of one": "[a, b]",
+    "leave out `spare` of one": "[a, {name: b, role: ps}]",
     # what to write there
     "write a name": "x", "read DISTRUN_ADDRESSES in the program instead": "--all",
     "write the program to run first": "[train.sh]", "write a variable's name": "NAME",

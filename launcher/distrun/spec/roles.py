@@ -219,9 +219,7 @@ def check_roles_of_hosts(
         own = [host for host in hosts if host.role == name]
         if all(host.spare for host in own or [host for host in hosts if not host.role]):
             others = "all of its hosts are spares" if own else "all others have a role"
-            hint = (
-                "add a host without a role" if own else "add a host, or leave out the role of one"
-            )
+            hint = "leave out `spare` of one" if own else "add a host, or leave out the role of one"
             problems.add("hosts", f"no host is left for {name}: {others}", hint)
 
 
