@@ -333,6 +333,22 @@ def test_another_name_of_the_same_machine_is_no_other_job() -> None:
     assert codes == [[Code.ONE_MACHINE_TWICE], [Code.PORT_HELD_BY_JOB]]
 
 
+def test_programs_are_tried_out_on_a_spare_that_cannot_run_all_tasks_at_once() -> None:
+    orders: list[tuple[str, Any]] = []
+    names = ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+    hosts = [HostSpec(name=name, gpus=(0,), spare=name == names[2]) for name in names]
+    spec = spec_of(role("worker", 2, gpus=1), hosts=tuple(hosts))
+    job = JobHosts(spec, lambda *order: orders.append(order), Path("/record"), has_preflight=True)
+    made = Round(job)
+    for name in names:
+        job.add_hello(name, hello(name, name, gpus=[0]))
+        made.receive(name, job.hellos[name])
+    for name in names[:2]:
+        made.receive(name, PortsHeld([20001], []))
+    asked = [name for name, order in orders if isinstance(order, probe.Inspect) and order.programs]
+    assert asked == names
+
+
 # Dialling -----------------------------------------------------------------------------------------
 
 

@@ -89,12 +89,15 @@ def test_links_stay_links_where_they_lead_to_what_is_sent(tmp_path: Path) -> Non
 def test_a_link_to_what_is_not_sent_is_replaced_by_it(tmp_path: Path) -> None:
     old = tmp_path / "ck" / "old"
     make(tmp_path, "ck/5.h5 ck/old/4.h5 home/log", best="ck/5.h5", also="best", log="home/log")
+    make(tmp_path, "a.log kept/b.log")
     make(tmp_path, "", old=old)
     make(old, "", here=".")
-    (tmp_path / ".gitignore").write_text("ck/\n")
+    (tmp_path / ".gitignore").write_text("ck/\n*.log\n")
+    (tmp_path / "kept" / ".gitignore").write_text("!b.log\n")
     home = tmp_path / "home"
     made = FileSelection(str(tmp_path), [str(tmp_path)], [str(home)]).manifest()
-    assert names(made) == {b".gitignore", b"best", b"old/4.h5"}
+    kept = {b"kept/.gitignore", b"kept/b.log"}
+    assert names(made) == {b".gitignore", b"best", b"old/4.h5", *kept}
     assert links_of(made) == {"also": "best", "old/here": "."}
 
 
