@@ -94,6 +94,9 @@ def test_a_missing_module_has_a_suggestion(lint: Any) -> None:
         (found,) = lint(f"import {name}\nimport helper\n", beside={"helper": ""}, lacks=name)
         words = f"there is no module {name!r}: neither beside the script, nor in python"
         assert found == f"1:1: {words}; {hint}"
+    words = "1:1: keras.py beside the script hides the package keras; rename that file"
+    assert lint("import keras\n", beside={"keras": ""}) == [words]
+    assert lint("import keras\n", beside={"keras/__init__": ""}) == []
 
 
 def test_what_the_environment_or_the_spec_makes_right_is_not_warned_about(lint: Any) -> None:

@@ -45,6 +45,10 @@ LOGS = {
     "OVER": OWN
     + DUMP.replace("Segmentation fault", "Aborted")
     + '  File "/l/threading.py", line 1590 in _shutdown\n',
+    "BEHIND": "Fatal Python error: Aborted\n\n"
+    'Thread 0x7f (most recent call first):\n  File "/u/t.py", line 9 in train\n'
+    '\nCurrent thread 0x7e (most recent call first):\n'
+    '  File "/l/lib/python3.11/threading.py", line 1590 in _shutdown\n',
     "SPAWNED": OWN.replace(
         "  File",
         '  File "<string>", line 1, in <module>\n'
@@ -82,6 +86,11 @@ OF_HANGS: dict[str, tuple[str, dict[str, Any], Kind, str]] = {
     "a thread, and what it had read was used up": (
         f"{LOGS['THREAD']}{STEPS}{LOGS['STACK'].replace('/u/t.py', '/lib/python3/queue.py', 1)}",
         {}, Kind.EXCEPTION, "got 17, at train.py:7"),
+    "a thread, although the program has ended": (
+        LOGS["BEHIND"], {}, Kind.STALLED, "ended, and waited for a thread at t.py:9 in train"),
+    "a program that it has started": (
+        LOGS["BEHIND"].replace("threading.py", "subprocess.py") + '  File "/u/run.py", line 3\n',
+        {}, Kind.STALLED, 'File "/u/t.py", line 9 in train'),
     "something else, as a thread had ended before": (
         LOGS["THREAD"] + STEPS, {}, Kind.STALLED, ""),
     "interrupted children": (
@@ -103,7 +112,8 @@ def test_what_a_task_waits_for_without_end_is_the_cause(what: str, is_stopped: b
     job.gone("worker:0", None, 6)
     job.gone("worker:1", None, 6, **exit_fields)
     (verdict,) = verdicts(job, worker1=log + LOGS["STACK"])
-    assert (verdict.kind, said in cause_text(verdict.cause)) == (kind, True), verdict
+    shown = "".join([cause_text(verdict.cause), *(each.text for each in verdict.evidence)])
+    assert (verdict.kind, said in shown) == (kind, True), verdict
 
 
 def test_what_keeps_a_job_from_its_start() -> None:

@@ -15,7 +15,7 @@ _FLAGS = re.ASCII | re.IGNORECASE
 _HINT = re.compile(
     r"\d(?:[\s/,|:\])]|epoch).{0,400}(?:loss|acc|ppl)|(?:loss|acc|ppl).{0,400}(?:epoch|step)"
     r"|(?:ep(?:och|isode)?|step|iter|iteration|batch)['\"]?[\s:.=#\[(]{0,8}\d"
-    r"|\d(?:\]?\t|:\tlearn| avg\b| \|\|)|total_timesteps"
+    r"|\d(?:\]?\t|:\tlearn| avg\b| \|\|)|total_timesteps|loss.{1,40}\[\s{0,8}\d{1,9}/"
     r"|\A\W{0,40}(?:epochs?|episode|(?:global_)?step|iter(?:ation)?)\W{1,40}[a-z]|\AE\s{1,9}#\s",
     _FLAGS,
 )
@@ -56,7 +56,8 @@ _COUNTS = re.compile(
 """`[640/60000 (1%)]`, and `| 200/2928 batches |`."""
 _PAIRS = (
     re.compile(
-        r"\A\s{0,3}\[\s{0,4}(\d{1,6})(?:,\s{1,8}|\]\s{1,8}(?=\d{1,9} \|\|)|/(\d{1,6})\]\s?\[)"
+        r"(?:\A\s{0,3}|\bTrain: )\[\s{0,4}(\d{1,6})"
+        r"(?:,\s{1,8}|\]\s{1,8}(?=\d{1,9} \|\|)|/(\d{1,6})\]\s?\[)"
         r"(\d{1,9})(?:/(\d{1,9}))?(?:\]| \|\|)"
     ),
     re.compile(
@@ -67,8 +68,8 @@ _PAIRS = (
     re.compile(r"(?<![\w.])(\d{1,9})epoch\b()\D{1,20}\d{1,9}-(\d{1,9})batch\b", _FLAGS),
 )
 """An epoch and a step: `[2,  4000] loss: 1.3` and `[2/25][400/782] Loss_D: 1.3`, as in PyTorch's
-tutorials; YOLACT's; `epoch 001:    100 / 1102`, fairseq's; `Train: 3 [150/5004 (3%)]`, timm's;
-`3epoch:train:1-682batch`, ESPnet's."""
+tutorials, and after `Train: ` Swin's; YOLACT's; `epoch 001:    100 / 1102`, fairseq's; `Train: 3
+[150/5004 (3%)]`, timm's; `3epoch:train:1-682batch`, ESPnet's."""
 _NUMBERED = re.compile(
     r"(?:.{0,80}\] |(?P<row>\|\s{1,8}(?:\w{1,12}/)?total_timesteps\s{1,24}\|))?"
     r"\s{0,3}\[?\s{0,8}(?P<count>\d{1,15})(?P<total>)(?(row)\s{1,24}\||(?:"

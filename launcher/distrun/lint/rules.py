@@ -277,6 +277,15 @@ def missing_module(program: Program, _: Spec) -> Iterator[Problem]:
         yield use.mark.problem(message, hint, is_certain=is_certain)
 
 
+def hidden_package(program: Program, _: Spec) -> Iterator[Problem]:
+    """Python looks beside the script first. A folder of that name may be a copy of the package."""
+    for top in sorted(_NAMED_AS_PACKAGES & program.modules.keys()):
+        use = next((use for use in program.certain if use.is_import and use.top == top), None)
+        if use and posixpath.basename(program.modules[top].shown) == f"{top}.py":
+            message = f"{top}.py beside the script hides the package {top}"
+            yield use.mark.problem(message, "rename that file")
+
+
 def no_start(program: Program, _: Spec) -> Iterator[Problem]:
     """A script that only defines functions ends at once, and succeeds."""
     main = program.modules["__main__"]
@@ -360,7 +369,7 @@ def short(use: Use) -> str:
 
 
 Rule: TypeAlias = "Callable[[Program, Spec], Iterator[Problem]]"
-PROGRAM_RULES: tuple[Rule, ...] = (keras_2, missing_module, no_start)
+PROGRAM_RULES: tuple[Rule, ...] = (keras_2, missing_module, hidden_package, no_start)
 """Rules that hold for every program, whatever its role."""
 RULES: tuple[Rule, ...] = (
     *(another_strategy, unused_strategy, late_strategy, another_resolver, own_cluster),

@@ -33,8 +33,6 @@ _WORDS = (b"\nepoch ", b"epoch", b"step", b"iter", b"batch", b"loss")
 _LONGEST_LINE = 8192
 """Bytes of an unfinished line that are read again with its rest. Keras writes many backspaces."""
 _LINE_END = re.compile(rb"[\r\n]")
-_HINT = re.compile(rb"(?i)\d[/%]|\d:\d\d|loss|acc|ppl|(?:epoch|step|iter|iteration|batch)\W{0,9}\d")
-"""All output with progress contains one of these. Only then are the slow expressions compiled."""
 _BLANK = re.compile(rb"(?:\A|\r) +\r")
 """tqdm overwrites a bar with spaces to remove it."""
 _SERVING = re.compile(rb"Started server with target: grpc://(\S+)\s")
@@ -102,8 +100,6 @@ class TailedLog:
 
     def _read_progress(self, text: bytes) -> None:
         if self._printed is None:
-            if not _HINT.search(text):
-                return
             from distrun.job.printed_progress import PrintedProgress
 
             self._printed = PrintedProgress()

@@ -513,6 +513,8 @@ class _Analysis:
             cause = cause._replace(text=next(busy, ""))
         elif odd is not None:
             cause = cause._replace(tasks=odd.tasks, name=", ".join(odd.tasks), text=odd.place)
+        elif named and all(log.waits_at_exit for log in logs.values() if log.interrupted_in):
+            cause = cause._replace(text=named[0].place)
         # First one task of each place, from the rarest one on.
         ranks = {
             name: (number, not place, len(names), not main)

@@ -42,6 +42,7 @@ _AT_EXIT = re.compile(r"Original exception was:|g?make(?:\[\d+\])?: ")
 _OF_RUNNER = re.compile(
     r"\S+\.py:\d+: \w{0,40}Warning: |  warnings\.warn\("
     r"|ERROR conda\.cli\.main_run:execute\(|g?make(?:\[\d+\])?: \*\*\* \[.*\] Error \d"
+    r"|(?:(?:ERROR|WARNING):|\[[\d :,-]{9,29}\] )torch\.distributed\.(?:elastic|run)\b"
     r"|srun: (?:error: \S+: tasks? [\d,-]+: Exited with|Terminating )"
     r"|(?:real|user|sys)\s+[\dm]+\.\d+s?$|(?:See|Run) '\S[^']{0,80} --help'"
     r"|Command exited with non-zero status \d|\t(?:Average|Command|Elapsed|Exit|File|Involuntary"
@@ -94,6 +95,7 @@ _CURRENT_THREAD = "Current thread 0x"
 _THREAD = re.compile(r"(?:Current thread|Thread) 0x|Fatal Python error: ")
 _WAITS = re.compile(r'/(?:queue|threading|multiprocessing/\w+|concurrent/futures/\w+)\.py", line ')
 """Where Python waits for its own threads and processes."""
+_RUNS_PROGRAM = re.compile(r'/subprocess\.py", line ')
 _FRAME = re.compile(r'\s+File "([^"]+)", line (\d{1,9})(?:,? in (.+))?$')
 """A frame of a traceback; without a function, the place of a syntax error."""
 _LIBRARIES = (
@@ -512,8 +514,14 @@ class LogAnalysis:
 
     @cached_property
     def _interrupted_frame(self) -> tuple[int, Frame] | None:
-        """The deepest own frame in the thread that received the signal, with its line's index."""
-        return next(iter(self._own_frames(self._interrupted)), None)
+        """The deepest own frame in the thread that received the signal, with its line's index.
+
+        Behind its end, a program waits for its other threads: that of the first one.
+        """
+        where = self._interrupted
+        if self.waits_at_exit and self.threads_in:
+            where = range(next(iter(self.threads_in.values())), where.stop)
+        return next(iter(self._own_frames(where)), None)
 
     @property
     def interrupted_at(self) -> int | None:
@@ -542,16 +550,19 @@ class LogAnalysis:
 
     @property
     def _interrupted(self) -> range:
-        """The lines on the thread that received the signal."""
+        """The lines on the thread that received the signal; if that waits for a program, on its."""
         end = len(self.lines)
         crash = end if self.crash is None else self.crash
-        current = (i for i in range(crash, end) if _CURRENT_THREAD in self.lines[i])
-        return range(next(current, crash), end)
+        current = [i for i in range(crash, end) if _CURRENT_THREAD in self.lines[i]]
+        if len(current) > 1 and _RUNS_PROGRAM.search(self.lines[current[0] + 1]):
+            del current[0]
+        return range(next(iter(current), crash), end)
 
     @property
     def waits_at_exit(self) -> bool:
         """Whether the program stood behind its end when distrun asked: its threads go on."""
-        shown = "\n".join(self.lines[index] for index in self._interrupted)
+        lines = map(self.lines.__getitem__, self._interrupted)
+        shown = "\n".join(itertools.takewhile(lambda each: not _FATAL_PYTHON.match(each), lines))
         return self.crash is not None and _BEHIND_END.search(shown) is not None
 
     @property

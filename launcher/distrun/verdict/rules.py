@@ -286,6 +286,8 @@ _SETUP = (
          )),
     Rule(Kind.EXCEPTION, Code.MAIN_NOT_GUARDED,
          any_of=("attempt has been made to start a new process before the",)),
+    Rule(Kind.EXCEPTION, Code.MAIN_NOT_GUARDED,
+         any_of=("context has already been set",), frames=("/multiprocessing/spawn.py",)),
     Rule(Kind.NO_INPUT, Code.INPUT_EMPTY,
          types=("bdb.BdbQuit", "click.exceptions.Abort"),
          patterns=(
@@ -453,7 +455,10 @@ _RESOURCES = (
              "image file is truncated", "cannot identify image file", "Unknown image file format",
              "Invalid JPEG data", "Parquet magic bytes not found", "No data left in file",
          ),
-         patterns=(r"\bUnpicklingError: (?!Weights only load failed\. )",)),
+         patterns=(
+             r"\bUnpicklingError: (?!Weights only load failed\. )",
+             r"Unable to (?:synchronously )?open \w+ \((?:bad|wrong|addr overflow)\b",  # HDF5's
+         )),
     Rule(Kind.PORT_TAKEN, Code.PORT_IN_USE,
          any_of=(
              "ddress already in use", "[Errno 98]", "EADDRINUSE", "it was already in use",
@@ -572,7 +577,10 @@ _CONNECTION_ECHO = Rule(
         "Transport closed", "keepalive watchdog timeout", "remote process exited",
         "Connection closed by peer", "Horovod has been shut down",
     ),
-    patterns=(r"\bNCCL error\b(?!.{0,200}(?:invalid usage|unhandled cuda error))",),
+    patterns=(
+        r"\bNCCL error\b(?!.{0,200}(?:invalid usage|unhandled cuda error))",
+        r"\bNCCL: unhandled system error",
+    ),
     tensorflows=("GOAWAY", "UnavailableError", "AbortedError", "CancelledError"),
     is_echo=True,
 )

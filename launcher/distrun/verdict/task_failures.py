@@ -67,6 +67,7 @@ _UNSURE = (Code.PORT_NOT_BOUND, Code.PROCESSES_EXHAUSTED)
 _MAY_BE_CAUGHT = (Code.EXCEPTION_RAISED, Code.MODULE_NOT_IMPORTED, Code.LIBRARY_NOT_LOADED)
 _SHOWS_MORE = re.compile(r"\b([A-Z_]{6,40}=1) for a complete stack trace")
 """A variable with which Hydra shows the whole error."""
+_CUDNN_FOUND = re.compile(r"Loaded (?:runtime )?CuDNN library: ")
 _RETURNED = re.compile(
     r"(?:<[\w.]+ object at 0x[0-9a-f]+>|(?:tf\.Tensor)?\(.{0,999}\)|\{['\d].{0,999}\}"
     r"|\[[^]]{0,999}\]|-?\d+\.\d+(?:e-?\d+)?)$"
@@ -297,6 +298,8 @@ def _by_rule(task: TaskState, log: LogAnalysis, rule: Rule, index: int, mark: st
         said = filter(None, map(RESTORED.search, reversed(before)))
         paths = (each["path"] for each in said if _OF_CHECKPOINT.search(each[0]))
         cause = cause._replace(path=next(paths, "").rstrip(".,;:'\")"))
+    if rule.code is Code.GPU_UNUSABLE and (other := log.find_last(_CUDNN_FOUND)) is not None:
+        evidence = (log.evidence(other[0]), *evidence)
     if rule.code is Code.PORT_IN_USE:
         cause = _with_port(cause, task, log)
     return TaskFailure(rule.kind, cause, evidence)
@@ -373,8 +376,10 @@ def _crash(task: TaskState, log: LogAnalysis) -> TaskFailure:
         lines.append(log.crash)
         if log.frame is not None:
             lines.append(log.frame[0])
-    # TensorFlow reports a fault of a GPU one line before that by which it ends.
-    lines += sorted(log.aborts, key=lambda each: "CUDA_ERROR" in log.lines[each])[-1:]
+    # TensorFlow reports a fault of a GPU one line before that by which it ends; absl, the signal.
+    ranks = {each: ("CUDA_ERROR" in log.lines[each], log.lines[each][:3] != "***")
+             for each in log.aborts}  # fmt: skip
+    lines += sorted(ranks, key=ranks.__getitem__)[-1:]
     quote = _shorten(log.quote(lines[-1])) if log.aborts else ""
     place = "" if log.crash is None else log.place
     cause = exit_cause(task)._replace(code=Code.CRASHED, task=task.name, text=quote, name=place)

@@ -423,8 +423,11 @@ def _at_work(cause: Cause) -> str:
 
 
 def _elsewhere(cause: Cause) -> str:
-    """Which tasks were at another line than most, if that is clear."""
-    return _if(cause.name, f"; unlike the others, {cause.name} was at {cause.text}")
+    """Which tasks were at another line than most, or that all had ended but for a thread."""
+    ended = f"; the program had ended, and waited for a thread at {cause.text}"
+    return _if(cause.name, f"; unlike the others, {cause.name} was at {cause.text}") or _if(
+        cause.text and not cause.tasks, ended
+    )
 
 
 def _raise(cause: Cause, usual: str, instead: str) -> str:
