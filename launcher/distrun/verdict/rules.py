@@ -455,10 +455,7 @@ _RESOURCES = (
              "image file is truncated", "cannot identify image file", "Unknown image file format",
              "Invalid JPEG data", "Parquet magic bytes not found", "No data left in file",
          ),
-         patterns=(
-             r"\bUnpicklingError: (?!Weights only load failed\. )",
-             r"Unable to (?:synchronously )?open \w+ \((?:bad|wrong|addr overflow)\b",  # HDF5's
-         )),
+         patterns=(r"\bUnpicklingError: (?!Weights only load failed\. )|open \w+ \(bad .+\)",)),
     Rule(Kind.PORT_TAKEN, Code.PORT_IN_USE,
          any_of=(
              "ddress already in use", "[Errno 98]", "EADDRINUSE", "it was already in use",
@@ -575,12 +572,9 @@ _CONNECTION_ECHO = Rule(
         "Socket closed", "Connection reset by peer", "Connection refused",
         "failed to connect to all addresses", "Broken pipe", "Stream removed",
         "Transport closed", "keepalive watchdog timeout", "remote process exited",
-        "Connection closed by peer", "Horovod has been shut down",
+        "Connection closed by peer", "Horovod has been shut down", "NCCL: unhandled system error",
     ),
-    patterns=(
-        r"\bNCCL error\b(?!.{0,200}(?:invalid usage|unhandled cuda error))",
-        r"\bNCCL: unhandled system error",
-    ),
+    patterns=(r"\bNCCL error\b(?!.{0,200}(?:invalid usage|unhandled cuda error))",),
     tensorflows=("GOAWAY", "UnavailableError", "AbortedError", "CancelledError"),
     is_echo=True,
 )

@@ -377,9 +377,9 @@ def _crash(task: TaskState, log: LogAnalysis) -> TaskFailure:
         if log.frame is not None:
             lines.append(log.frame[0])
     # TensorFlow reports a fault of a GPU one line before that by which it ends; absl, the signal.
-    ranks = {each: ("CUDA_ERROR" in log.lines[each], log.lines[each][:3] != "***")
-             for each in log.aborts}  # fmt: skip
-    lines += sorted(ranks, key=ranks.__getitem__)[-1:]
+    said = ((log.lines[each], each) for each in log.aborts)
+    ranked = sorted(("CUDA_ERROR" in line, line[:3] != "***", each) for line, each in said)
+    lines += [each for *_, each in ranked[-1:]]
     quote = _shorten(log.quote(lines[-1])) if log.aborts else ""
     place = "" if log.crash is None else log.place
     cause = exit_cause(task)._replace(code=Code.CRASHED, task=task.name, text=quote, name=place)
