@@ -76,7 +76,16 @@ def test_a_submitted_job_is_seen_from_anywhere_and_leaves_nothing(
     distrun.checked("kill", job, timeout=120)
     attached.communicate(timeout=60)
     assert attached.returncode == 137
-    assert (distrun.status(job)["state"], distrun.status(job)["exit_code"]) == ("stopped", 137)
+    for home in (distrun.cwd / "elsewhere", distrun.home):
+        monkeypatch.setenv("DISTRUN_HOME", str(home))
+        ended = distrun.status(job)
+        assert (ended["state"], ended["exit_code"]) == ("stopped", 137)
+    # It goes on: the other machine sees it again.
+    distrun.checked("resume", job, "--set=timeouts.grace=1s", timeout=120)
+    monkeypatch.setenv("DISTRUN_HOME", str(distrun.cwd / "elsewhere"))
+    assert job in distrun("ps", "--namespace", "default").stdout
+    monkeypatch.setenv("DISTRUN_HOME", str(distrun.home))
+    distrun.checked("kill", job, timeout=120)
 
 
 VOLUME = """\

@@ -69,7 +69,7 @@ def test_the_script_has_what_the_spec_asks_for(slurm: FakeSlurm, job_id: str) ->
 
 ENDS = [
     ("TIMEOUT", 69, "at the time limit of job 7", "failed"),
-    ("CANCELLED", 143, "was cancelled in Slurm", "stopped"), ("FAILED", 69, "batch.log", "failed"),
+    ("CANCELLED", 143, "was cancelled in Slurm", "stopped"), ("FAILED", 69, "_HOME", "failed"),
 ]  # fmt: skip
 
 
@@ -88,8 +88,11 @@ def test_what_ended_a_job_before_it_wrote_anything_is_told(
 def test_a_job_slurm_has_forgotten_is_lost(
     slurm: FakeSlurm, distrun: Distrun, job_id: str, terminal: OpenTerminal
 ) -> None:
-    slurm.says("squeue", "exit 0")
-    assert state(distrun, job_id) == "lost"
+    slurm.says("squeue", "echo >> $0.log")
+    assert state(distrun, job_id) == "stopped", "it never began: it was cancelled"
+    (distrun.home / "jobs" / job_id / "batch.log").touch()
+    assert (distrun.status()["state"], state(distrun, job_id)) == ("lost", "lost")
+    assert len((slurm.folder / "squeue.log").read_text()) == 3, "each command asks once"
     waited = distrun("wait", job_id)
     assert (waited.returncode, "Slurm no longer knows job 7" in waited.stderr) == (69, True)
     assert "Slurm no longer knows its job 7" in distrun.asked("status", job_id)
@@ -100,10 +103,12 @@ def test_a_job_slurm_has_forgotten_is_lost(
         package.job(job_id).kill()
     distrun.checked("run", "true")
     assert job_id not in distrun.asked("status"), "it is neither the newest job nor a running one"
-    assert "was submitted to Slurm" in distrun.told(2, "resume", job_id, "--strict")
+    assert "only --set and" in distrun.told(2, "resume", job_id, "--strict")
     asked = terminal("clean")
     wait_until(lambda: asked.text().endswith("[y/N] "))
-    distrun.checked("resume", job_id)
+    distrun.checked("resume", job_id, "--set=slurm.time=3h", "--", "a b")
+    assert "#SBATCH --time=180" in (slurm.folder / "sbatch.log").read_text()
+    assert resumption.recorded_spec(JobStore(distrun.home).find(job_id)).program.args == ("a b",)
     slurm.says("squeue", "echo '7|PENDING|N/A|N/A|Priority'")
     asked.type("y\r")
     assert asked.finish() == 0
@@ -111,6 +116,8 @@ def test_a_job_slurm_has_forgotten_is_lost(
     assert state(distrun, job_id) == "pending"
     slurm.says("squeue", "echo '7|RUNNING|2026-01-02T03:04:05|N/A|None'")
     assert state(distrun, job_id) == "preparing"
+    slurm.says("squeue", "echo '7|SUSPENDED|2026-01-02T03:04:05|N/A|None'")
+    assert "to let it continue: scontrol resume 7" in distrun.told(69, "stacks", job_id)
 
 
 def test_without_slurm_nothing_is_left_of_a_submission(slurm: FakeSlurm, distrun: Distrun) -> None:
@@ -159,16 +166,19 @@ def test_a_queued_job_that_is_killed_has_left_the_queue(
     assert StopOrder.left(folder) is None, "it would be stopped at its start"
 
 
-@pytest.mark.parametrize(("state", "goes_back"), [("RUNNING", True), ("CANCELLED", False)])
+GO_BACK = [("RUNNING", True, True), ("COMPLETING", True, False), ("CANCELLED", False, False)]
+
+
+@pytest.mark.parametrize(("state", "goes_back", "by_distrun"), GO_BACK)
 def test_what_scancel_has_ended_does_not_go_back_to_the_queue(
-    state: str, goes_back: bool, slurm: FakeSlurm, job_id: str, distrun: Distrun
+    state: str, goes_back: bool, by_distrun: bool, slurm: FakeSlurm, job_id: str, distrun: Distrun
 ) -> None:
     slurm.says("squeue", f"echo '7|{state}|2026-01-02T03:04:05|N/A|None'")
-    slurm.says("scontrol", "echo $* >>$0.log")
+    slurm.says("scontrol", f"echo $* >>$0.log; echo JobId=7 Restarts={int(goes_back)}")
     folder = JobStore(distrun.home).find(job_id)
     cause = Cause(Code.SLURM_PREEMPTED, name="7")
     batch_run._requeue(folder, resumption.recorded_spec(folder), "7", cause)
-    assert (slurm.folder / "scontrol.log").exists() is goes_back
+    assert ("requeue" in (slurm.folder / "scontrol.log").read_text()) is by_distrun
     assert ("again: Slurm preempted job 7" in distrun.asked("events", job_id)) is goes_back
 
 

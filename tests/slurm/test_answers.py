@@ -6,6 +6,8 @@ of Slurm's commands give the answers that both give elsewhere.
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,8 @@ from distrun.errors import UsageError
 from distrun.job.folder import BatchJob, JobFolder
 from distrun.job.scheduler import MissingCommandError, SchedulerError
 from distrun.slurm import allocation, batch_job, commands, step_end
+from distrun.spec.host_spec import SlurmNode
+from distrun.supervisor.hosts.srun import SrunReach
 from harness.command import write_program
 from harness.values import not_none
 
@@ -120,6 +124,10 @@ def test_why_a_step_ended_is_read_from_what_srun_prints(printed: str, code: Code
     said = "Unable to create step for job 5: Invalid partition"
     found = step_end.cause(f"srun: error: {said}", 1, "5")
     assert (found.code, found.status, found.text) == (Code.SRUN_FAILED, 1, said)
+    reach = SrunReach("n1", SlurmNode(job="5", cores=1), (), None)
+    for text, may_pass in (("Unable to contact slurm controller", True), (said, False)):
+        ended: Any = SimpleNamespace(stderr_text=f"srun: error: {text}")
+        assert reach.diagnose(ended, 1, was_up=False)[1] is may_pass
 
 
 def test_the_accounting_is_asked_where_slurmctld_has_forgotten_the_job(provide: Provide) -> None:

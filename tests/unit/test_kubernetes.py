@@ -39,6 +39,7 @@ from distrun.spec.loader import load, load_mapping
 from distrun.spec.model import Spec
 from distrun.supervisor.file_fetch import KeptFetch
 from distrun.supervisor.hosts.kubernetes import KubernetesReach
+from distrun.supervisor.round import is_awaited
 from distrun.words.causes import cause_advice, cause_text
 from harness.command import write_program
 from harness.values import not_none
@@ -354,8 +355,13 @@ def test_what_is_active(problem: str | None, state: str, is_active: bool) -> Non
     assert not replace(job, is_over=True).is_active
 
 
-def test_a_job_whose_record_came_without_an_end_is_lost(folder: JobFolder, spec: Spec) -> None:
+def test_a_job_whose_record_came_without_an_end_is_lost(
+    folder: JobFolder, spec: Spec, answer: Path
+) -> None:
     queued_job.record_queued(folder, spec, NAME, "Kubernetes")
+    for items in ('{"items": []}', "no answer"):
+        answer.write_text(items)
+        assert read_job(folder).phase == "lost", "whether or not the cluster still answers"
     for own in (True, False):
         folder.note_batch_job(BatchJob(id=NAME, namespace="n", is_released=True, is_own=own))
         job = read_job(folder)
@@ -395,7 +401,7 @@ def test_kill_takes_a_job_of_another_machine_only_by_name(
     folder.note_batch_job(BatchJob(id=NAME, namespace="n", is_own=False))
     assert chosen(everything=True) == []
     assert f"; to stop them: distrun kill {folder.job_id}" in capsys.readouterr().err
-    for asked in (chosen, lambda: resume._queue_again(folder, {}, has_changes=False)):
+    for asked in (chosen, lambda: resume._queue_again(folder, (), None)):
         with pytest.raises(UsageError, match="submitted from another machine"):
             asked()
     assert chosen(folder.job_id) == [folder.job_id]
@@ -527,6 +533,10 @@ def test_why_no_pods_come_is_told_once_each(monkeypatch: pytest.MonkeyPatch) -> 
         *(Code.POD_PENDING, Code.POD_NOT_CREATED, Code.POD_QUEUED, Code.POD_NOT_CREATED),
     )
     assert [each.args for each in told.mock_calls] == [(h, c) for c in codes for h in ("h1", "h2")]
+    monkeypatch.setattr(keeper, "_reply", lambda *words: told(is_awaited(words[2])))
+    kept._requests, kept._told = [keeper._Request("h1", "", "", -1)], {}
+    kept._tell("", ["h1"], Cause(Code.POD_NOT_CREATED, text="maximum cpu usage per Pod is 1"))
+    told.assert_called_with(False)
 
 
 @pytest.mark.parametrize("adopts", [True, False])
@@ -561,6 +571,13 @@ def test_a_failed_creation_is_not_tried_for_each_host(monkeypatch: pytest.Monkey
         with pytest.raises(CauseError):
             kept._create(0.0)
     run.assert_called_once()
+    # A submitted job waits for an API server that is away.
+    monkeypatch.setenv("DISTRUN_SUBMITTED", "j")
+    away = CauseError(kubectl.failure(1, "connection refused"))
+    monkeypatch.setattr(kubectl, "run", mock.Mock(side_effect=[away, ""]))
+    monkeypatch.setattr(keeper, "_EVENTS_SECONDS", 0.0)
+    kept._create(time.monotonic())
+    assert kept._is_created
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from distrun.job import events
 from distrun.lifecycle import JOB, replay
 from distrun.lifecycle.chunked_map import ChunkedMap
+from distrun.words.events import anew_warnings
 from harness.histories import MWM, because, running
 from harness.scenarios import play, scenarios, verdict_words, verdicts
 
@@ -52,6 +53,8 @@ def test_over_resumes_costs_and_changes_add_up_and_nothing_is_forgotten() -> Non
     (lost,) = state.replacements
     assert (lost.seconds, lost.repeated_steps, state.budget(JOB).total) == (0.05, 2, 1)
     assert (state.batch_id, state.queued_at is None) == ("7", False)
+    assert [each.is_anew for each in state.interruptions] == [False, True, True]
+    assert "began at its first step again, 2 times in a row" in str(anew_warnings(state))
 
 
 @pytest.mark.parametrize(

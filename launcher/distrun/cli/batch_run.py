@@ -71,7 +71,7 @@ def _run(folder: JobFolder, number: str, *, shows_output: bool) -> int:
         return EXIT_KILLED
     state = folder.state()
     resumption.require_resumable(folder, state)
-    recorded = resumption.spec_of(folder, ())
+    recorded = resumption.recorded_spec(folder)
     # Its hosts are those of this allocation.
     spec = recorded if SUBMITTED in os.environ else reload(recorded, ())
     resumed = resumption.Resumption(folder=folder, former=state, changes=())
@@ -109,10 +109,12 @@ def _interruption(state: JobState) -> Cause | None:
 
 
 def _requeue(folder: JobFolder, spec: Spec, number: str, cause: Cause) -> None:
-    """Put the job back into the queue, unless scancel has ended it."""
+    """Put the job back into the queue, unless scancel has ended it, or note that Slurm does."""
     entry = batch_job.find([BatchJob(id=number)]).get(number)
-    if entry is None or entry.state != "RUNNING" or StopOrder.left(folder) is not None:
+    is_running = entry is not None and entry.state == "RUNNING"
+    if StopOrder.left(folder) is not None or not (is_running or batch_job.is_requeued(number)):
         return
     submission.note_requeue(folder, spec, number, cause)
     console.print_message(f"job {folder.job_id} goes back to the queue")
-    batch_job.requeue(number)
+    if is_running:
+        batch_job.requeue(number)

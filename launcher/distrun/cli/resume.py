@@ -75,8 +75,12 @@ def command(
     if folder.supervisor_pid() is not None:
         raise resumption.running_error(folder)
     if folder.batch_job() is not None:
-        has_changes = bool(overrides or assumed_dead or args is not None)
-        return _queue_again(folder, how, has_changes=has_changes)
+        if assumed_dead or any(value for name, value in how.items() if name != "detach"):
+            raise UsageError(
+                f"job {folder.job_id} was submitted: distrun submits it again",
+                hint="of the options, only --set and --detach can be given",
+            )
+        return _queue_again(folder, overrides, args)
     state = folder.state()
     resumption.require_resumable(folder, state)
     resumption.require_workdir(folder, overrides)
@@ -91,15 +95,11 @@ def command(
     return launch(spec, options.LaunchOptions(resumed=resumed, **how))
 
 
-def _queue_again(folder: JobFolder, how: dict[str, Any], *, has_changes: bool) -> int:
-    """Submit a job to Slurm again, with the same batch script, or to Kubernetes."""
+def _queue_again(
+    folder: JobFolder, overrides: tuple[str, ...], args: tuple[str, ...] | None
+) -> int:
+    """Submit a job to Slurm or to Kubernetes again."""
     batch = folder.batch_job()
-    scheduler = queued_job.scheduler_of(batch).NAME
-    if has_changes or any(value for name, value in how.items() if name != "detach"):
-        raise UsageError(
-            f"job {folder.job_id} was submitted to {scheduler}: resume submits it as it was",
-            hint="of the options, only --detach can be given; to change it: distrun submit SPEC",
-        )
     if batch is not None and not batch.is_own:
         raise UsageError(
             f"job {folder.job_id} was submitted from another machine",
@@ -107,7 +107,7 @@ def _queue_again(folder: JobFolder, how: dict[str, Any], *, has_changes: bool) -
         )
     queued_job.refresh(folder)
     resumption.require_resumable(folder, folder.state())
-    spec = resumption.spec_of(folder, ())
+    spec = resumption.spec_of(folder, overrides, args)
     if batch is not None and batch.namespace:
         from distrun.kubernetes.submission import resubmit
 

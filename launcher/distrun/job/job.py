@@ -36,6 +36,7 @@ from distrun.spec.problems import printable
 from distrun.verdict.model import Kind, Replacement
 from distrun.words.advice import advice_text
 from distrun.words.causes import cause_text
+from distrun.words.events import anew_warnings
 from distrun.words.progress import number, seconds_left
 
 if TYPE_CHECKING:
@@ -496,11 +497,12 @@ class Job:
 
     @property
     def warnings(self) -> list[str]:
-        """The warnings about its success, and why results are missing."""
+        """The warnings about its success or its progress, and why results are missing."""
         verdict = None if self.outcome is None else self.outcome.verdict
         is_qualified = verdict is not None and verdict.kind is Kind.QUALIFIED
         causes = verdict.cause.within if verdict is not None and is_qualified else ()
-        return [printable(cause_text(each)) for each in (*causes, *self.state.result_faults)]
+        found = [printable(cause_text(each)) for each in (*causes, *self.state.result_faults)]
+        return [*found, *anew_warnings(self.state)]
 
     @property
     def resume_command(self) -> str | None:

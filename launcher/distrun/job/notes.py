@@ -80,7 +80,7 @@ def _notes_on_attempts(job: Job) -> list[str]:
 def _notes_on_run(job: Job) -> list[str]:
     if not job.is_running:
         return [job.advice_words] if job.outcome is not None and job.advice is not None else []
-    notes = [job.silence] if job.silence is not None else []
+    notes = [*([job.silence] if job.silence is not None else []), *job.warnings]
     notes += [f"about {format_duration(job.time_left)} left"] if job.time_left is not None else []
     if job.advice is not None:
         notes.append(job.advice_words)

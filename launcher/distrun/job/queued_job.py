@@ -50,6 +50,8 @@ _CANCEL_SECONDS = 60.0
 """How long a job may take to end once it is cancelled, until `kill` says that it has not."""
 _REGISTER_SECONDS = 10.0
 """How much longer than the grace a job may take to write that it was stopped."""
+_NO_LOG = "do the nodes have the folder of its record? Else set DISTRUN_HOME to one that they share"
+_KEPT = "; its supervisor's pod keeps its record for 24 h, for the machine that submitted it"
 
 
 class Scheduler(Protocol):
@@ -142,8 +144,10 @@ def find(query: str | None) -> JobFolder:
     store = JobStore.default()
     if query is not None:
         return store.find(query)
-    active = running(store)
-    return active[0] if len(active) == 1 else store.newest()
+    newest, active = store.newest(), store.running()
+    if any(each.job_id != newest.job_id for each in active):  # else it is that one, in any case
+        active = running(store)
+    return active[0] if len(active) == 1 else newest
 
 
 def running(store: JobStore) -> list[JobFolder]:
@@ -192,22 +196,27 @@ def look_at(folders: Iterable[JobFolder], *, asks: bool = False) -> dict[str, Qu
             # Read again: what the scheduler says is newer than what was read before.
             if problem is None:
                 refresh(folder, seconds)
-            now = folder.batch_job()
-            if now is not None and now.is_released:
-                judged = QueuedJob(state=folder.state(), is_over=True)
-            else:
-                judged = _judge(folder, folder.state(), entries.get(batch.id), problem)
+            judged = _judge(folder, batch, entries.get(batch.id), problem)
             found[folder.job_id] = replace(judged, scheduler=scheduler.NAME)
     return found
 
 
 def _judge(
-    folder: JobFolder, state: JobState, entry: QueueEntry | None, problem: SchedulerError | None
+    folder: JobFolder, batch: BatchJob, entry: QueueEntry | None, problem: SchedulerError | None
 ) -> QueuedJob:
+    state, now = folder.state(), folder.batch_job() or batch
+    is_gone = entry is None and problem is None and not folder.is_locked
+    if is_gone and batch.namespace:  # nothing more will come of it
+        folder.note_batch_job(now := replace(now, is_released=True))
+    if now.is_released:
+        return QueuedJob(state=state, is_over=True)
     if problem is not None or (entry is not None and entry.is_active):
         return QueuedJob(state=state, entry=entry, problem=problem)
     if state.phase.is_final:
         return QueuedJob(state=state, entry=entry, is_over=True)
+    if is_gone and batch.id and not batch.runs_in and not folder.batch_log.exists():
+        why = Cause(Code.SLURM_CANCELLED, name=batch.id)  # before it began
+        entry = QueueEntry(id=batch.id, scheduler="", state="", is_active=False, cause=why)
     if entry is None:  # it is being submitted, or the scheduler has forgotten it
         return QueuedJob(state=state, is_over=not folder.is_locked)
     ended = JobEnded(at=entry.ends_at or time.time(), outcome=_outcome(entry, folder))
@@ -226,7 +235,10 @@ def _outcome(entry: QueueEntry, folder: JobFolder) -> Outcome:
     """Return how a job ended that has not written it."""
     printed = read_end(str(folder.batch_log), _END_BYTES).decode("utf-8", "replace").split("\n")
     last = [line.strip() for line in printed if line.strip()][-1:]
-    cause = (entry.cause or Cause(Code.SLURM_JOB_ENDED, name=entry.id))._replace(
+    cause = entry.cause or Cause(Code.SLURM_JOB_ENDED, name=entry.id)
+    if cause.code is Code.SLURM_JOB_ENDED and not folder.batch_log.exists():
+        last = [_NO_LOG]
+    cause = cause._replace(
         path=str(folder.path / folder.batch_log.name),
         within=tuple(Cause(Code.UNCODED, text=line[-_LONGEST_LINE:]) for line in last),
     )
@@ -337,6 +349,9 @@ def connect(folder: JobFolder) -> RemoteChannel | None:
     if job.has_not_begun:
         hint = f"to see what it waits for: distrun status {folder.job_id}"
         raise HostError(f"{name} does not run yet", hint=hint)
+    if job.entry is not None and job.entry.state == "SUSPENDED":
+        hint = f"to let it continue: scontrol resume {batch.id}"
+        raise HostError(f"job {folder.job_id} is suspended in Slurm", hint=hint)
     code = held_package.read(relay.__file__).decode()
     command = scheduler_of(batch).python_beside(folder, batch, code)
     connection, theirs = socket.socketpair()
@@ -416,11 +431,9 @@ def stop(folder: JobFolder, order: StopOrder, say: Callable[[str], None]) -> boo
     order.leave(folder)
     grace = order.grace_or(job.state.timeouts.grace)
     _end(folder, batch, grace, lambda what: say(f"{name}: waiting for {what}"))
-    if not batch.is_own:  # elsewhere, its record would be waited for
-        scheduler_of(batch).cancel(batch)
     if not folder.state().phase.is_final:
         record_stop(folder, order)
-    say(f"{name} has ended")
+    say(f"{name} has ended{'' if batch.is_own else _KEPT}")
     return True
 
 

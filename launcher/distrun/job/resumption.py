@@ -138,11 +138,12 @@ def spec_of(
     spec = recorded_spec(folder)
     allocation = os.environ.get("SLURM_JOB_ID")
     moves = allocation and any(each.slurm and each.slurm.job != allocation for each in spec.hosts)
-    if not changes and args is None and not moves:  # in another allocation: other nodes
+    is_changed = bool(changes) or args is not None
+    if not is_changed and not moves:  # in another allocation: other nodes
         return spec
     from distrun.spec.loader import reload
 
-    changed = reload(spec, changes, args)
+    changed = reload(spec, changes, args, is_submitted=is_changed and bool(folder.batch_job()))
     if changed.name != spec.name:
         raise UsageError(f"job {folder.job_id} keeps its name, {spec.name!r}")
     return replace(changed, workers=changed.workers or spec.workers)

@@ -164,7 +164,13 @@ def adopt(store: JobStore, namespace: str, context: str) -> None:
         own = _job(items, name)
         job_id = "" if own is None else own["metadata"].get("annotations", {}).get("distrun/job")
         folder = JobFolder(store.jobs / str(job_id))
-        if own is None or not _JOB_ID.fullmatch(str(job_id)) or folder.path.exists():
+        if own is None or not _JOB_ID.fullmatch(str(job_id)):
+            continue
+        known = folder.batch_job()
+        if known is not None and known.is_released and not known.is_own:  # perhaps it was resumed
+            folder.note_batch_job(batch := replace(known, is_released=False))
+            refresh(folder, batch, _ADOPT_SECONDS)
+        if folder.path.exists():
             continue
         created = create(folder, b"")
         volumes = own["spec"]["template"]["spec"].get("volumes", ())

@@ -31,6 +31,7 @@ from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.causes import CauseError
 from distrun.codec import to_json
+from distrun.job.scheduler import SUBMITTED
 from distrun.kubernetes import kubectl, pods
 
 MOST_BYTES = 1 << 17
@@ -44,6 +45,8 @@ _EVENTS_SECONDS = 3.0
 """How long Kubernetes may take to create a pod before it is asked why there is none."""
 _WATCH_SECONDS = 15.0
 """How long a watch is trusted while pods are waited for: a connection may hang."""
+_OUTAGE = 300.0
+"""How long a submitted job waits for an API server that is out of reach."""
 _MARGIN = 5.0
 """How long before the end of the time for the start there is an answer, at most."""
 
@@ -158,6 +161,12 @@ class Keeper:
         try:
             kubectl.run(command, given)
         except CauseError as error:
+            is_away = re.search("connect|dial tcp", error.cause.text) is not None
+            is_early = time.monotonic() < asked + min(self._start or _OUTAGE, _OUTAGE)
+            if SUBMITTED in os.environ and is_away and is_early:  # nobody else would try again
+                time.sleep(_EVENTS_SECONDS)
+                self._create(asked)
+                return
             if "AlreadyExists" not in error.cause.text:
                 self._refusal, self._failed_at = error.cause, time.monotonic()
                 if len(self._jobs) > 1 or error.cause.signal:  # some may have been created
@@ -292,6 +301,8 @@ class Keeper:
                 self._deadline.cancel()
             # Another pod may start: until the deadline, that is waited for.
             may_pass = cause.code in (Code.POD_NOT_STARTED, Code.POD_IMAGE_MISSING)
+            if cause.code is Code.POD_NOT_CREATED and FOR_GOOD.search(cause.text):
+                cause = cause._replace(seconds=_EVENTS_SECONDS)  # it is not waited for
             self._fail(cause._replace(code=Code.POD_PENDING) if may_pass else cause, hosts)
 
     def _start_watch(self) -> None:
@@ -398,6 +409,8 @@ class Keeper:
 
 
 _UNTOLD = "it does not say why"
+FOR_GOOD = re.compile(r"(?:usage|ratio) per (?:Container|Pod)|must specify|PodSecurity|denied the")
+"""In the words of a LimitRange, of a quota, of a policy, of a webhook: no pod will come."""
 _NO_QUEUE = "its Job is suspended, and names no queue of Kueue"
 
 

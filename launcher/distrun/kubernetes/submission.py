@@ -156,7 +156,8 @@ def _wait_for_pod(batch: BatchJob, seconds: float | None, say: Callable[[str], N
             words = batch_job.words(batch)
             why = causes[0][0] if causes else keeper.why_no_pods(words, batch.id)
             why = keeper.explained(words, why)
-            if now > due or "service account" in why.text:  # nobody creates that meanwhile
+            is_final = "service account" in why.text or keeper.FOR_GOOD.search(why.text)
+            if now > due or is_final:  # nobody changes that meanwhile
                 raise SchedulerError(cause=why)
             told = math.inf
             say(f"waiting for the pod of its supervisor: {cause_text(why)}")

@@ -179,7 +179,7 @@ def continue_training(state: JobState, event: events.FirstStep) -> JobState:
     """Note what an interruption has cost, by the first step after it. Each is noted once."""
     task = state.tasks[event.task]
     before = task.last_step
-    first = LastStep.of(event.values, event.at, is_restart=False)
+    first = LastStep.of(event.values, event.at)
     if before is None or first is None or not task.is_in_group:
         return state
     waiting = (each for each in state.tasks.values() if each.last_step is not None)
@@ -190,6 +190,7 @@ def continue_training(state: JobState, event: events.FirstStep) -> JobState:
         seconds=round(max(0.0, event.at - before.at), 3),
         repeated_steps=max(0, before.step - max(0, first.step - 1)) if is_known else None,
         is_restart=before.is_restart,
+        is_anew=before.began is not None and first[:2] <= before.began[:2] < before[:2],
     )
     state = replace(state, interruptions=(*state.interruptions, cost))
     last = state.replacements[-1] if state.replacements else None

@@ -104,20 +104,22 @@ def highest(values: Iterable[int | None]) -> int | None:
 class LastStep(NamedTuple):
     """The last step that a task had made before its present attempt. `at`: Unix seconds."""
 
+    epoch: int
     step: int
-    epoch: int | None
     at: float
-    is_restart: bool
+    is_restart: bool = False
     """Whether the task has restarted by the plan that it had before."""
+    began: LastStep | None = None
+    """The first step of the attempt that made it."""
 
     @classmethod
-    def of(cls, values: dict[str, str], at: float, *, is_restart: bool) -> LastStep | None:
+    def of(cls, values: dict[str, str], at: float, *, is_restart: bool = False) -> LastStep | None:
         """Return the step that these values tell; None: they tell none."""
         step, epoch = (
             int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
             for text in (values.get(key, "") for key in ("STEP", "EPOCH"))
         )
-        return None if step is None else cls(step, epoch, at, is_restart)
+        return None if step is None else cls(epoch or 0, step, at, is_restart)
 
 
 class Interruption(Frozen, kw_only=True):
@@ -128,12 +130,14 @@ class Interruption(Frozen, kw_only=True):
         seconds: between this step and the last one before it.
         repeated_steps: None: unknown.
         is_restart: whether the task has restarted by the plan that it had before.
+        is_anew: whether it began no later than where its last attempt had begun.
     """
 
     at: float
     seconds: float
     repeated_steps: int | None
     is_restart: bool
+    is_anew: bool
 
 
 class TaskState(TaskRecord, kw_only=True):
@@ -249,6 +253,7 @@ class TaskState(TaskRecord, kw_only=True):
         kept = {name: getattr(self, name) for name in lasting}
         at = self.step_at
         last = None if at is None else LastStep.of(self.reported, at, is_restart=is_restart)
+        last = last and last._replace(began=LastStep.of(self.first_step, at or 0.0))
         attempt = self.attempt + (not self.has_only_waited)
         return TaskState(**kept, attempt=attempt, last_step=last or self.last_step)
 

@@ -6,6 +6,7 @@ SchedulerError.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -110,6 +111,13 @@ def cancel(batch: BatchJob, *, only_pending: bool = False) -> None:
 def requeue(number: str) -> None:
     """Put a running job back into the queue; that ends its batch script."""
     commands.run("scontrol", "requeue", number)
+
+
+def is_requeued(number: str) -> bool:
+    """Whether Slurm, or a person, has put the job of this batch script back into the queue."""
+    shown = commands.run("scontrol", "-o", "show", "job", number)
+    before = os.environ.get("SLURM_RESTART_COUNT", "0")
+    return re.search(rf" Restarts=(?!{before}\b)\d", shown) is not None
 
 
 def submit(script: str) -> str:

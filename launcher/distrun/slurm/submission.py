@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from distrun.agent.linux.facts import pid_namespace
 from distrun.agent.protocol import Cause
 from distrun.codec import encode
@@ -22,13 +24,9 @@ def submit(store: JobStore, spec: Spec) -> JobFolder:
     Raises SchedulerError, and leaves nothing of the job; or OSError.
     """
     folder = store.new_folder(spec.name)
-    script = batch_script.write(
-        spec, store.jobs.parent, job_id=folder.job_id, output=folder.batch_log
-    )
     created = _create(folder, spec)
     try:
-        created.batch_script.write_text(script, "utf-8", "replace")
-        _queue(created, spec, script)
+        _queue(created, spec)
     except BaseException:
         created.remove()
         raise
@@ -56,16 +54,14 @@ def resubmit(folder: JobFolder, spec: Spec) -> None:
             f"job {folder.job_id} is in the queue of Slurm, or runs",
             hint=f"to follow it: distrun logs -f {folder.job_id}",
         )
-    try:
-        script = folder.batch_script.read_text("utf-8", "replace")
-    except FileNotFoundError:
+    if not folder.batch_script.exists():
         raise UsageError(
             f"job {folder.job_id} was queued with sbatch by hand",
             hint="to start it again: sbatch FILE",
-        ) from None
+        )
     with folder.locked():
         folder.stop_file.unlink(missing_ok=True)
-        _queue(folder, spec, script)
+        _queue(folder, spec)
 
 
 def note_requeue(folder: JobFolder, spec: Spec, number: str, cause: Cause | None) -> None:
@@ -97,9 +93,13 @@ def _create(folder: JobFolder, spec: Spec) -> JobFolder:
     return created
 
 
-def _queue(folder: JobFolder, spec: Spec, script: str) -> None:
+def _queue(folder: JobFolder, spec: Spec) -> None:
+    home, output = folder.path.parent.parent, Path(folder.shown(folder.batch_log))
+    script = batch_script.write(spec, home, job_id=folder.job_id, output=output)
+    folder.batch_script.write_text(script, "utf-8", "replace")
     number = batch_job.submit(script)
     try:
+        job_folder.replace_file(folder.resolved_spec_file, encode(spec))
         _note(folder, spec, number)
     except BaseException:
         batch_job.cancel(BatchJob(id=number))

@@ -113,17 +113,20 @@ def load_mapping(
     return _build(root, yaml_text(root), context, problems)
 
 
-def reload(spec: Spec, overrides: Sequence[str], extra_args: Sequence[str] | None = None) -> Spec:
+def reload(
+    spec: Spec, overrides: Sequence[str], extra_args: Sequence[str] | None = None, **how: Any
+) -> Spec:
     """Read the text of a spec again, with further `PATH=VALUE`, in this process's environment.
 
     `extra_args` replace those of before; of `distrun run`, all of the script. None: they stay, but
     not beside `program.args` in `overrides`. `program.workdir` there is where a folder has moved.
+    `how`: `is_submitted`, as for :func:`load`.
 
     Raises:
         SpecProblemsError: as :func:`load`.
     """
     assert spec.origin is not None  # noqa: S101 - both loaders set it
-    context = LoadContext(**vars(spec.origin), environ=os.environ)
+    context = LoadContext(**vars(spec.origin), **how, environ=os.environ)
     keys = {each.partition("=")[0] for each in overrides}
     if extra_args is not None and context.file == BY_RUN:
         overrides = (*overrides, "program.args=[]")

@@ -43,6 +43,7 @@ SLURM_HINTS = {**_AS_KEYS, **{name.replace("-", "_"): hint for name, hint in _AS
 """Hints for unknown keys that are options of sbatch."""
 _NO_OPTION = "is not an option of a job; write a long one of sbatch(1), such as comment"
 _REFUSED = {
+    "gpus": "counts those of all nodes together; write slurm.gpus_per_node",
     "array": "makes a job array, which distrun does not support; submit each job by itself",
     **{option: f"has a key of its own; write slurm.{key}" for option, key in _OWN_KEYS.items()},
     **dict.fromkeys(_SET, "is set by distrun itself; remove it"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -95,6 +96,15 @@ def resumed_text(state: JobState) -> str:
     repeated = state.repeated_steps
     steps = f"; {format_count(repeated, 'step')} trained again" if repeated else ""
     return f"resumed {times}{changes}; it was down for {format_duration(state.down)}{steps}"
+
+
+def anew_warnings(state: JobState) -> list[str]:
+    """Return that a running job has begun at its first step again and again, if it has."""
+    times = list(itertools.takewhile(lambda each: each.is_anew, reversed(state.interruptions)))
+    if not times or state.outcome is not None:
+        return []
+    said = f"training began at its first step again, {format_count(len(times), 'time')} in a row"
+    return [f"{said}: does the program save checkpoints, and load the last one?"]
 
 
 def _settings(changes: Iterable[str]) -> str:

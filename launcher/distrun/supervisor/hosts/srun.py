@@ -90,7 +90,8 @@ class SrunReach(Reach):
             return self._loss(text, status or 0), False
         if "python3" in text and ("No such file" in text or "not found" in text):
             return Cause(Code.PYTHON_MISSING, text=step_end.last_words(text)), False
-        return step_end.cause(text, status, self._given.job), False
+        may_pass = "Unable to contact slurm controller" in text  # as while it restarts
+        return step_end.cause(text, status, self._given.job), may_pass
 
     def question(self, connection: Connection, cause: Cause) -> Question | None:
         job, text = self._given.job, connection.stderr_text
