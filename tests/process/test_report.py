@@ -197,6 +197,7 @@ def test_steps_are_counted_over_all_epochs() -> None:
     told: list[tuple[list[tuple[int, float, float]], list[float]]] = [
         ([(0, 1, 4), (0, 2, 6), (0, 3, 8)], [4, 16, 28]),  # Keras: STEP has not been seen to fall
         ([(0, 1, 5), (0, 2, 2), (1, 2, 1)], [5, 12, 11]),  # a restart is no new epoch
+        ([(0, 0, 5), (0, 1, 2), (0, 2, 1)], [5, 12, 21]),  # epochs from 0
     ]
     for values, steps in told:
         samples = [
@@ -252,6 +253,7 @@ def test_only_those_who_know_the_address_get_it_until_the_end_and_beyond(distrun
     here = f"127.0.0.1:{page.port}"
     status, text = page.ask()
     assert status == 200
+    assert page.ask(method="HEAD") == (200, "")
     assert f"<title>{job}: running</title>" in text
     for host in ("localhost:9", f"[::1]:{page.port}", "127.0.0.1"):  # of `ssh -L`, too
         assert page.ask(Host=host)[0] == 200

@@ -249,6 +249,9 @@ def test_who_is_behind(done: list[float], first: tuple[float, ...], who: str) ->
     [
         ([(1, 10), (1, 20)], False), ([(1, 90), (2, 10)], True), ([(2, 10), (2, 20)], True),
         ([(2, 110), (2, 120)], False), ([(2, 100)], True), ([(1, 100)], False),
+        ([(0, 10), (1, 110), (2, 290)], False), ([(1, 120), (2, 220)], False),
+        ([(1, 120), (2, 241), (3, 300)], False), ([(1, 30), (2, 40), (3, 50)], True),
+        ([(1, 100), (2, 100)], True),
     ],
 )  # fmt: skip
 def test_steps_of_an_epoch(reports: list[tuple[int, int]], of_epoch: bool) -> None:

@@ -28,18 +28,33 @@ def numbers(values: Mapping[str, str]) -> dict[str, float]:
 def is_of_epoch(reports: Sequence[Mapping[str, float]]) -> bool:
     """Whether the steps that an attempt reports are those of the epoch.
 
-    Keras counts from 1 in each epoch: STEP falls then, or its share of STEPS is not that of EPOCH.
+    Keras counts from 1 in each epoch: STEP falls then, or no epoch is as long as STEPS, EPOCH and
+    EPOCHS say. Epochs of other programs may begin with 0, and the last one may be shorter.
     """
-    return any(later[STEP] < each[STEP] for each, later in pairwise(reports)) or any(
-        map(_is_elsewhere, reports)
+    if any(later[STEP] < each[STEP] for each, later in pairwise(reports)):
+        return True
+    known = [each for each in reports if each.get("STEPS", 0.0) > 0 and each.get("EPOCHS", 0.0) > 1]
+    rises = all(known[-1].get(k, 0.0) > known[0].get(k, 0.0) for k in (STEP, "EPOCH") if known)
+    return not any(
+        _is_total(known, first, is_even=not rises) for first in ((1, 0) if rises else (1,))
     )
 
 
-def _is_elsewhere(values: Mapping[str, float]) -> bool:
-    steps, epochs, epoch = (values.get(key, 0.0) for key in ("STEPS", "EPOCHS", "EPOCH"))
-    if steps <= 0 or epochs <= 1 or not 1 <= epoch <= epochs:
-        return False
-    return not (epoch - 1) / epochs <= values[STEP] / steps <= epoch / epochs
+def _is_total(reports: Sequence[Mapping[str, float]], first: int, *, is_even: bool) -> bool:
+    """Whether epochs of one length fit to reports of the steps in all epochs.
+
+    `first`: the number of the first epoch. `is_even`: the last epoch is as long as the others.
+    """
+    shortest, least, most = 0.0, 0.0, math.inf
+    for values in reports:
+        steps, epochs, epoch = values["STEPS"], values["EPOCHS"], values.get("EPOCH", 0.0)
+        if first <= epoch <= epochs:
+            shortest = max(shortest, steps / epochs)
+            least = max(least, shortest, values[STEP] / (epoch - first + 1))
+            longest = steps / (epochs if is_even else max(epochs - 1, 1.0))
+            begun = values[STEP] / (epoch - first) if epoch > first else math.inf
+            most = min(most, longest, begun)
+    return least < most or least == most == shortest
 
 
 def steps_done(values: Mapping[str, float], *, of_epoch: bool) -> float:

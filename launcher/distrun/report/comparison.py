@@ -35,6 +35,8 @@ _OF_NO_INTEREST = {
     "local",
     "owns_tf_config",
     "is_workdir_chosen",
+    "role",
+    "expects_free_port",
     "why",
 }
 """Fields of a spec that follow from others, or differ between any two jobs."""
@@ -161,7 +163,10 @@ def steps_of(samples: Sequence[Sample]) -> list[tuple[Sample, float]]:
     reported = [each for each in samples if STEP in each.progress]
     attempts = itertools.groupby(reported, lambda each: each.attempt)
     of_epoch = any(is_of_epoch([each.progress for each in group]) for _, group in attempts)
-    return [(each, steps_done(each.progress, of_epoch=of_epoch)) for each in reported]
+    done = [(each, steps_done(each.progress, of_epoch=of_epoch)) for each in reported]
+    # Epochs may begin with 0.
+    begun = min((steps - each.progress[STEP] for each, steps in done), default=0.0)
+    return [(each, steps - min(begun, 0.0)) for each, steps in done]
 
 
 def with_whole_epochs(samples: list[Sample], first: Mapping[str, float]) -> list[Sample]:

@@ -124,6 +124,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._answer(self.server.live.page if self._place() in ("", "/") else None, "text/html")
 
+    do_HEAD = do_GET  # noqa: N815
+
     def do_POST(self) -> None:
         name = (self._place() or "").removeprefix("/")
         live = self.server.live
@@ -168,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Type", f"{kind}; charset=utf-8")
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            self.wfile.write(content)
+            self.wfile.write(content if self.command != "HEAD" else b"")
 
     def log_message(self, *_: object) -> None:
         """Print nothing of requests: their paths have the token."""
