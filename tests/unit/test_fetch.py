@@ -156,6 +156,7 @@ class Sent(list[Any]):
         return SimpleNamespace(send=self.append, flush=int, drain=int, pending=False, broken=False)
 
 
+@mock.patch.object(written_files, "_SECONDS", -1.0)
 def test_a_host_lists_what_was_written_and_sends_as_much_as_listed(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "__pycache__").mkdir()
@@ -166,16 +167,28 @@ def test_a_host_lists_what_was_written_and_sends_as_much_as_listed(tmp_path: Pat
     found = {}
     for patterns, since in (([], before), (["out"], before), (["*lo*"], before), ([], began)):
         search = written_files._Search(str(tmp_path), patterns, since, [])
-        listed = Sent()
-        written_files._list(listed.channel, 0, search, 100)
+        lists = Sent()
+        written_files._list(lists.channel, 0, search, 100)
         key = (*patterns, since)
-        found[key] = sorted(each[0] for part in listed for each in part.files)
+        found[key] = sorted(each[0] for part in lists for each in part.files)
     named: dict[Any, Any] = {("out", before): ["out/log"], ("*lo*", before): ["out/log"]}
     assert found == {(before,): ["old", "other", "out/log"], **named, (began,): []}
     sent = Sent()
     written_files._read(sent.channel, str(tmp_path), ReadFile(0, "out/log", 2, 6, digest=False))
     written_files._read(sent.channel, str(tmp_path), ReadFile(0, "out", 0, 6, digest=False))
-    data, end, refused = sent
+    for name, zeros, at in (("a", b"", 1 << 40), ("b", bytes(5000), 1 << 40), ("c", b"", 1 << 41)):
+        with (tmp_path / name).open("wb") as file:
+            file.write(zeros)
+            file.seek(at)
+            file.write(b"x")
+        written_files._read(sent.channel, str(tmp_path), ReadFile(0, name, 0, 1 << 42, digest=True))
+    data, end, refused, *parts = sent
+    first, second, other = (each.digest for each in parts if isinstance(each, FileReadEnd))
+    assert first == second != other
+    source = listed(["x", 1, 1, 1])
+    source._wanted.append((None, lambda _: None))
+    assert source._receive(parts[0]), "a sign of life, as it takes long"
+    assert not source._receive(FileRead(9, b"x"))
     assert (data.offset, data.data) == (2, b"2345")
     assert end.size == 10  # so the other side knows that it has grown
     assert refused.errno

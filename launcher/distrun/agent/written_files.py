@@ -143,23 +143,27 @@ def _kind(status: os.stat_result) -> str:
 
 
 def _read(channel: ChecksummedSender, top: str, order: ReadFile) -> None:
-    digest, offset = hashlib.sha256(), order.offset
+    digest, offset, sent_at = hashlib.sha256(), order.offset, time.monotonic()
     try:
         path = os.path.join(top, order.path)
         with closing(open_regular(path, os.O_RDONLY | os.O_NOFOLLOW)) as descriptor:
             while not channel.broken:
-                if not order.digest:  # a hole may be terabytes long
-                    offset = data_start(descriptor, offset)
+                begin = data_start(descriptor, offset)  # a hole may be terabytes long
+                # Blocks of a digest begin at the same places wherever the holes are.
+                offset = max(offset, begin - begin % _BLOCK) if order.digest else begin
                 size = max(0, min(_BLOCK, order.size - offset))
                 block = os.pread(descriptor, size, offset)
                 if not block:
                     break
-                if order.digest:
-                    digest.update(block)
-                    channel.flush()
-                else:
+                if not order.digest:
                     _send(channel, FileRead(offset, block))
+                elif block.strip(b"\0"):
+                    digest.update(b"%d:%b" % (offset, block))
                 offset += len(block)
+                if order.digest and time.monotonic() > sent_at + _SECONDS:
+                    _send(channel, FileRead(offset, b""))  # a sign of life
+                    sent_at = time.monotonic()
+                channel.flush()
             status = os.fstat(descriptor)
     except OSError as error:
         _send(channel, FileReadEnd(0, 0, "", error.errno or errno.EIO))

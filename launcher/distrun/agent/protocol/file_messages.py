@@ -114,7 +114,10 @@ class FilesWritten(Report):
 
 
 class FileRead(Report):
-    """A part of the file that was ordered first. Between two parts there are zeros."""
+    """A part of the file that was ordered first. Between two parts there are zeros.
+
+    Without data, it is a sign of life while a digest is made.
+    """
 
     offset: int
     data: bytes
@@ -123,8 +126,8 @@ class FileRead(Report):
 class FileReadEnd(Report):
     """All of the file that was ordered first was sent.
 
-    `size` and `changed` (ns): of the file now. `digest`: its SHA-256 if that was ordered. `errno`:
-    why it could not be read; 0: it could.
+    `size` and `changed` (ns): of the file now. `digest`: the SHA-256 of what is not zero, if that
+    was ordered. `errno`: why it could not be read; 0: it could.
     """
 
     size: int

@@ -132,6 +132,8 @@ class FileSource(LinkUser):
         if isinstance(message, FileRead) and on_data is not None:
             on_data(message)
             return True
+        if isinstance(message, FileRead) and on_end is not None and not message.data:
+            return True  # its digest is still being made
         if isinstance(message, FileReadEnd) and on_end is not None:
             self._wanted.popleft()
             on_end(message)
