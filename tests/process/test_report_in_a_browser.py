@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 
@@ -59,8 +60,8 @@ def test_it_is_right_in_a_browser(chromium: Chrome, job: JobFolder, tmp_path: Pa
     page, compared = tmp_path / "page.html", tmp_path / "compare.html"
     text = make_page(job)
     page.write_text(text)
-    long = [("program.script", ["/home/somebody/" * 9, "/data/" * 9])]
-    compared.write_text(render([Run(job), Run(job)], {"What differs": long}))
+    long = [("program.script", ["/home/somebody/" * 9, "/data/" * 9]), ("x" * 200, ["1", "2"])]
+    compared.write_text(render([Run(job), Run(job)], {"D": long}).replace("Loss", "L" * 200))
     assert len(text.encode()) < 600_000
     assert not re.findall(
         r"""(?:src|href)=["'](?!#)|url\((?!#)|@import|https?://(?!www\.w3)""", text
@@ -164,22 +165,20 @@ def check_that_a_served_page_renews_itself_and_keeps_what_is_open(
         assert run(chromium, shown) == "worker:1 <b>stands</b>"
         assert run(chromium, "return document.querySelector('.times').style.display") == "none"
         check_that_it_fits(chromium, width)
-        foreign = "return performance.getEntriesByType('resource').map((each) => each.name)"
-        assert all(name.startswith(server.url) for name in run(chromium, foreign))
+        asked = "return performance.getEntriesByType('resource').map((each) => each.name)"
+        assert all(name.startswith(server.url) for name in run(chromium, asked))
+        words = "return document.getElementById('connection').innerText"
+        with live._lock:  # as at the other end of a tunnel that does not answer
+            wait_until(lambda: "cannot be reached" in run(chromium, words))
+        wait_until(lambda: not run(chromium, words))
         server.shutdown()
-    words = "return document.getElementById('connection').innerText"
     wait_until(lambda: "has ended" in run(chromium, words))
-    asked: list[float] = []
-
-    def make(_: object, seconds: float) -> str:
-        asked.append(seconds)
-        return "<p>another program</p>"
-
+    make = mock.Mock(return_value="<p>another program</p>")
     live = LivePage(job, make=make, take_stacks=str, may_stop=False)
     with PageServer(live, server.server_port) as other:
         other.token = server.token
         threading.Thread(target=other.serve_forever, args=(0.05,), daemon=True).start()
-        wait_until(lambda: len(asked) > 1)
+        wait_until(lambda: make.call_count > 1)
         assert "succeeded in" in run(chromium, told), "the last page stays"
         assert "has ended" in run(chromium, words)
         other.shutdown()

@@ -15,6 +15,7 @@ from distrun.job.job import Job as RecordedJob
 from distrun.job.notes import job_notes
 from distrun.job.record import EventLog
 from distrun.job.status_view import headline
+from distrun.report import plots
 from distrun.report.page import Report
 from distrun.verdict.model import Kind, Verdict
 from distrun.words.causes import cause_advice, cause_text
@@ -162,6 +163,12 @@ def test_a_program_left_behind(lived: float, is_told: bool, folder: JobFolder) -
     job(events.JobEnded, outcome=job.outcome)
     advice = cause_advice(Cause(Code.LEFT_AT_WORK))
     assert (str(advice) in end_line(RecordedJob(folder, job.state))) is is_told
+
+
+@pytest.mark.parametrize("values", [(2e303, 3e303), (0.0, 4.4e-323), (-1e308, 1e308), (1e-302, 0)])
+def test_an_axis_has_labels_for_metrics_of_any_size(values: tuple[float, float]) -> None:
+    ticks = plots._value_ticks(*plots._range(values, is_metric=True))
+    assert len({plots._number(each) for each in ticks}) > 1
 
 
 # What `status` says -------------------------------------------------------------------------

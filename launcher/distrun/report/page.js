@@ -220,8 +220,13 @@
   }
 
   async function refresh() {
-    const connection = document.getElementById("connection");
     let problem = "distrun report --serve has ended, or cannot be reached: this is the last it has sent";
+    const tell = (text) => {
+      const connection = document.getElementById("connection");
+      connection.textContent = text;
+      connection.hidden = !text;
+    };
+    const late = setTimeout(tell, 5000 * document.body.dataset.refresh, problem);
     try {
       const response = await fetch("", { cache: "no-store" });
       const text = await response.text();
@@ -231,8 +236,8 @@
         problem = "";
       } else if (response.status === 503) problem = text;
     } catch { /* there is no server */ }
-    connection.textContent = problem;
-    connection.hidden = !problem;
+    clearTimeout(late);
+    tell(problem);
     setTimeout(wait, 1000 * document.body.dataset.refresh);
   }
 

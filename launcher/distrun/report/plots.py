@@ -46,7 +46,7 @@ _CURVES_HEIGHT = 118
 _TOP, _BOTTOM = 6, 20
 """Pixels above and below what is drawn."""
 _MOST_Y_TICKS = 4
-_LARGEST = 1e300
+_LARGEST, _SMALLEST = 1e300, 1e-300
 """Of a value that is drawn."""
 
 
@@ -289,9 +289,9 @@ def _with_dashes(points: Sequence[Point], length: float) -> list[Point]:
 
 def _range(values: Sequence[float], *, is_metric: bool) -> tuple[float, float]:
     """Return the lowest and the highest value of an axis: that of a metric need not show 0."""
-    low = max(min(values, default=0.0), -_LARGEST) if is_metric else 0.0
-    high = min(max(values, default=1.0), _LARGEST)
-    space = (high - low) * 0.06 or max(abs(high) * 0.1, 1e-9)
+    shown = [min(max(value, -_LARGEST), _LARGEST) for value in values]
+    low, high = min(shown, default=0.0) if is_metric else 0.0, max(shown, default=1.0)
+    space = max((high - low) * 0.06, _SMALLEST) if high > low else max(abs(high) * 0.1, 1e-9)
     return (low - space if is_metric else low), high + space
 
 
@@ -304,6 +304,4 @@ def _value_ticks(low: float, high: float) -> Iterator[float]:
 
 
 def _number(value: float) -> str:
-    if abs(value) < 1e-12:
-        return "0"
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.4g}"
