@@ -603,13 +603,14 @@ def report(**values: float) -> None:
     Raises:
         UsageError: a value is not a number.
     """
-    try:
-        found = [
-            f"{'_'.join(name.upper().replace('=', ' ').split())}={float(value):.9g}"
-            for name, value in values.items()
-        ]
-    except (TypeError, ValueError, OverflowError) as error:
-        raise UsageError(f"what is reported must be numbers ({error})") from None
+    found = []
+    for name, value in values.items():
+        try:
+            number = float(value)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise UsageError(f"what is reported must be numbers: {name} ({error})") from None
+        digits = 15 if number.is_integer() else 9
+        found.append(f"{'_'.join(name.upper().replace('=', ' ').split())}={number:.{digits}g}")
     address = os.environ.get("DISTRUN_NOTIFY")
     if not address or not found:
         return

@@ -273,7 +273,7 @@ class Agent:
         self._send(protocol.TaskListening(order.task, order.attempt, [order.port or 6006]))
         values = {"STEP": "1", "LOSS": "0.5"}
         self._send(protocol.Progress(order.task, values, NOW), is_kept=False)
-        excess = Cause(Code.PROGRESS_EXCESSIVE, count=200)
+        excess = Cause(Code.PROGRESS_EXCESSIVE, count=200, total=9)
         self._send(protocol.ProgressIgnored(order.task, excess, NOW))
         used = (1.5, 1 << 20, 1 << 21, 2, 4096, 10, None, None, None)
         self._send(protocol.UsageSampled(order.task, order.attempt, NOW, *used, {"STEP": "1"}))

@@ -250,7 +250,7 @@ def test_errors(distrun: Distrun, tmp_path: Path) -> None:
         lambda: start(overrides={"name": "x"}),
     ]  # fmt: skip
     told: dict[str, Callable[[], object]] = {
-        "must be numbers": lambda: api.report(step=10**400),
+        "must be numbers: step": lambda: api.report(loss=1, step=10**400),
         "has no task 'ps:0'": lambda: list(run.logs("ps:0")),
         r"list, a word for each: \['--lr', 1\]": lambda: start({"--lr": 1}),
         r"launch\(distrun.load\('job.yaml'\)\)": lambda: api.launch("job.yaml"),
@@ -312,8 +312,8 @@ def test_a_report_of_what_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
         notify.bind("")  # an abstract name
         monkeypatch.setenv("DISTRUN_NOTIFY", f"@{notify.getsockname()[1:].decode()}")
-        package.report(step=2, loss=math.nan, **{"val loss": 9, "a=b": -math.inf})
-        assert notify.recv(999) == b"STEP=2 LOSS=nan VAL_LOSS=9 A_B=-inf"
+        package.report(step=12**11, loss=math.nan, **{"val loss": 9, "a=b": -math.inf})
+        assert notify.recv(999) == b"STEP=743008370688 LOSS=nan VAL_LOSS=9 A_B=-inf"
 
 
 WARNED = "train.py:2:1: the program sets or removes TF_CONFIG"
