@@ -15,7 +15,7 @@ URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--data-dir", help="a folder with mnist.npz; default: MNIST is downloaded")
 parser.add_argument("--synthetic", action="store_true", help="grey squares in place of MNIST")
-parser.add_argument("--checkpoint-dir", default="checkpoints", help="a folder of the chief")
+parser.add_argument("--checkpoint-dir", default="ps_checkpoints", help="a folder of the chief")
 parser.add_argument("--epochs", type=int, default=3)
 parser.add_argument("--steps-per-epoch", type=int, default=140)
 args = parser.parse_args()

@@ -185,13 +185,13 @@ def test_ps_resumes_by_hand(by_hand: ByHand, launch: Callable[..., str], tmp_pat
     settings = ("cluster.worker=1", *EVALUATOR)
     output = launch("parameter_server", *SHORT, "--epochs", "2", settings=settings)
     assert len(epochs(output, "Finished epoch")) == 2
-    assert re.search(r"evaluator:0 +\| Evaluated checkpoints/ckpt-2: 2 epoch", output), output
+    assert re.search(r"evaluator:0 +\| Evaluated ps_checkpoints/ckpt-2: 2 epoch", output), output
     assert "Traceback" not in output
-    assert not list((tmp_path / "checkpoints").glob("*evaluator*")), "an evaluator saves nothing"
+    assert not list((tmp_path / "ps_checkpoints").glob("*evaluator*")), "an evaluator saves nothing"
     argv, tasks = [path_of("parameter_server")], ["chief:0", "worker:0", "worker:1", "ps:0"]
     with by_hand(argv, tasks, *SHORT, "--epochs", "3", data=SYNTHETIC) as (chief, *_):
         assert chief.finish() == 0, chief.output
-    assert "Resumed from checkpoints/ckpt-2: 2 epochs" in chief.lines
+    assert "Resumed from ps_checkpoints/ckpt-2: 2 epochs" in chief.lines
     (line,) = epochs(chief.output, "Finished epoch")
     assert line.startswith("Finished epoch 2, ")
     assert re.search(LOSS_AND_ACCURACY, line)
@@ -267,6 +267,10 @@ def test_every_template_is_tested_here_and_names_every_strategy() -> None:
     assert len(known) <= 10
     texts = {name: path.read_text() for name, path in known.items()}
     assert not [name for name, text in texts.items() if "GLIBC_TUNABLES" in text]
+    saved = r"(?:shared: \[|--checkpoint-dir(?:, |\", default=\"))(\w+)"
+    texts |= {name: texts[name] + path.read_text() for name, path in examples().items()}
+    folders = [each for text in texts.values() for each in {*re.findall(saved, text)}]
+    assert len(folders) == len({*folders}) == 5, "none restores the checkpoints of another"
     for strategy in STRATEGIES:
         here = rf"^(strategy: |#   ){strategy}\b"
         assert any(re.search(here, text, re.MULTILINE) for text in texts.values()), strategy
