@@ -282,10 +282,15 @@ def test_a_row_ends_within_no_command_path_or_option(marked: str) -> None:
         assert wrapped(" " * 99, columns) == " " * 99, "the name of a file, for example"
 
 
-def test_where_pip_is_missing_uv_installs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_pip_or_uv_installs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     command = install_command(sys.executable, "a", "b")
     assert command == f"uv pip install --python {sys.executable} a b"
+    (tmp_path / "EXTERNALLY-MANAGED").touch()
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
+    assert install_command(sys.executable, "a", "b") == command, "a virtual environment"
+    monkeypatch.setattr("sys.base_prefix", sys.prefix)
+    assert install_command(sys.executable, "a").endswith(" --break-system-packages a")
     assert install_command("/its own/python", "a") == "'/its own/python' -m pip install a"
 
 

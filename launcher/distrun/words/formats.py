@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -164,12 +165,20 @@ def wrapped(text: str, columns: int, indent: int | None = None) -> str:
 
 
 def install_command(python: str, *packages: str) -> str:
-    """Return the command that installs packages for a Python. One that uv has made has no pip."""
+    """Return the command that installs packages for a Python. One that uv has made has no pip.
+
+    In a Python of the system, pip refuses to (PEP 668), as it did for distrun, until it is told.
+    """
     from importlib.util import find_spec
+    from sysconfig import get_path
 
     words = [shlex.quote(python), "-m pip install"]
-    if python == sys.executable and find_spec("pip") is None:
-        words = ["uv pip install --python", shlex.quote(python)]
+    if python == sys.executable:
+        if find_spec("pip") is None:
+            words = ["uv pip install --python", shlex.quote(python)]
+        is_managed = os.path.exists(os.path.join(get_path("stdlib"), "EXTERNALLY-MANAGED"))
+        if is_managed and sys.prefix == sys.base_prefix:
+            words.append("--break-system-packages")
     return " ".join([*words, *packages])
 
 
