@@ -87,8 +87,10 @@ def test_a_suspended_supervisor_can_be_resumed(is_suspended: bool) -> None:
 
 
 def test_ps_lists_the_last_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DISTRUN_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("DISTRUN_HOME", "~/own")
     jobs = [add(JobStore.default(), name, order=n).job_id for n, name in enumerate("abc", 1)]
+    assert (tmp_path / "own" / "jobs" / jobs[0]).is_dir()
     for words, shown in (("", []), ("-a", jobs), ("-n 2", jobs[1:]), ("--failed -n 1", jobs[2:])):
         assert run_here(["ps", "-q", *words.split()])[1].split() == shown
 

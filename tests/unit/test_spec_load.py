@@ -342,6 +342,7 @@ def test_the_caret_is_below_the_place_also_behind_wide_characters(folder: Path) 
         ({"VIRTUAL_ENV": sys.prefix}, "#!{}/opt/python3.9", sys.executable),
         ({}, "#!{}/opt/python3.9", "opt/python3.9"),
         ({}, "#!/usr/bin/env -S A=1 python3 -u", "path/python3"),
+        ({}, "#!/usr/bin/env -S python3 -O -W error", "path/python3"),
         ({}, "#!/usr/bin/env python2", sys.executable),  # it is not there
         ({}, "#!/bin/sh", sys.executable),
         ({}, "\xff\xfe", sys.executable),
@@ -365,6 +366,8 @@ def test_it_is_as_by_hand(
     assert program.find_interpreter(str(script), relative) == found
     assert found.path == str(tmp_path / expected)
     assert (program.OWN_INTERPRETER.why in found.why) is (expected == sys.executable)
+    assert found.why.endswith(", without its options") is (" -O" in first_line)
+    assert ("'python2', which is not there" in found.why) is ("python2" in first_line)
     assert ("/removed/bin/python' is not there" in found.why) is (active == REMOVED)
     script.chmod(0o644)  # by hand, its first line would mean nothing then
     expected = expected if active else sys.executable

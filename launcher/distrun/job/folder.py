@@ -508,7 +508,7 @@ class JobStore:
         if not home:
             what = f"there is no place for jobs: user {os.getuid()} has no home"
             raise UsageError(what, hint="set DISTRUN_HOME to a folder of your own")
-        store = cls(Path(home).absolute())
+        store = cls(Path(os.path.expanduser(home)).absolute())
         if SUBMITTED not in os.environ:  # a pod has no other users
             store.check()
         return store

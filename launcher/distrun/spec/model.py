@@ -201,7 +201,7 @@ class ProgramSpec(Frozen, kw_only=True):
     argv: tuple[str, ...] = ()
     python: str | None = key(PYTHON, None,
         "on this machine, that of the active environment (VIRTUAL_ENV, CONDA_PREFIX), else of "
-        "an executable script's first line, else the one that runs distrun",
+        "an executable script's first line (without options), else the one that runs distrun",
         examples=("python3", ".venv/bin/python"),
         help="The interpreter for script and module: a name, or a path relative to this file.")
     interpreter: Interpreter | None = None

@@ -63,7 +63,7 @@ _OTHER_FILES = (
 """How files begin that are no scripts, what they are, and what to do."""
 _ACTIVE = ("VIRTUAL_ENV", "CONDA_PREFIX")
 _FIRST_LINE = re.compile(
-    rb"#!\s*(?:\S*/env\s+(?:-S\s*)?(?:(?:-\S+|\w+=\S*)\s+)*)?(\S*?python[0-9.]*)\s"
+    rb"#!\s*(?:\S*/env\s+(?:-S\s*)?(?:(?:-\S+|\w+=\S*)\s+)*)?(\S*?python[0-9.]*)(?=\s)[ \t]*(-\S*)?"
 )
 _LONGEST_LINE = 256
 OWN_INTERPRETER = Interpreter(sys.executable, "the one that runs distrun")
@@ -225,7 +225,9 @@ class ProgramReader(Frozen):
         bundled = f"a bundled job: {', '.join(jobs) or 'none'}"
         hint = f"name a script, or {bundled}"
         if os.path.isdir(path):
-            wrong = f" is a folder: {quoted_path(path)}", f"name a file in it, or {bundled}"
+            own = os.path.join(name, "__main__.py")
+            file = own if os.path.isfile(os.path.join(path, "__main__.py")) else "a file in it"
+            wrong = f" is a folder: {quoted_path(path)}", f"name {file}, or {bundled}"
         elif os.path.exists(path):
             wrong = f": {quoted_path(path)} is not a regular file", hint
         elif os.path.lexists(path):
@@ -424,13 +426,12 @@ def find_interpreter(script: str, environ: Mapping[str, str]) -> Interpreter:
             return Interpreter(path, f"of the active environment ({name})")
         if folder:
             lacking += f" ({name} is set, and {quoted_path(path)} is not there)"
-    word = _python_of_first_line(script) if script and os.access(script, os.X_OK) else ""
-    path = shutil.which(word, path=environ.get("PATH")) or "" if word else ""
-    found = Interpreter(path, "of the script's first line") if path else OWN_INTERPRETER
-    return Interpreter(found.path, found.why + lacking)
-
-
-def _python_of_first_line(script: str) -> str:
-    """Return the Python that the first line names; empty: it names none."""
-    found = _FIRST_LINE.match(beginning(script, _LONGEST_LINE))
-    return os.fsdecode(found[1]) if found else ""
+    is_program = script and os.access(script, os.X_OK)
+    if line := _FIRST_LINE.match(beginning(script, _LONGEST_LINE)) if is_program else None:
+        word = os.fsdecode(line[1])
+        found = shutil.which(word, path=environ.get("PATH"))
+        if found:
+            options = "" if line[2] in (None, b"-u") else ", without its options"
+            return Interpreter(found, f"of the script's first line{options}{lacking}")
+        lacking += f" (the script's first line names {quoted_path(word)}, which is not there)"
+    return Interpreter(OWN_INTERPRETER.path, OWN_INTERPRETER.why + lacking)

@@ -77,4 +77,5 @@ class SentAgents:
 @lru_cache(maxsize=1)
 def sent_agents() -> SentAgents:
     """Return what is known in `$DISTRUN_HOME`, or in the user's state folder."""
-    return SentAgents(os.environ.get("DISTRUN_HOME") or private_dir.state_folder())
+    own = os.path.expanduser(os.environ.get("DISTRUN_HOME", ""))
+    return SentAgents(own or private_dir.state_folder())
