@@ -623,6 +623,7 @@ def report(**values: float) -> None:
 
 def _require(condition: bool, name: str, value: object, hint: str | None = None) -> None:
     if not condition:
+        hint = hint or _EXPECTED[name.partition("[")[0]]
         raise UsageError(f"{name} cannot be {value!r}", hint=hint)
 
 
@@ -634,10 +635,19 @@ def _number(name: str, value: Any, least: float = 0) -> float | None:
 
 
 _NO_LISTS = (str, bytes, bytearray, Mapping, AbstractSet)
-_LISTS = {
+_EXPECTED = {
     "args": "write a list, a word for each: ['--lr', 1]",
+    "env": "write a dict: {'LR': '0.1'}",
     "hosts": "write a list: ['gpu1', 'gpu2']",
+    "lines": "write a whole number",
+    "name": "write a text",
     "overrides": "write a list: ['program.env.LR=1']",
+    "program": "write a path or a name",
+    "signal": "write one of Python's module signal: signal.SIGINT",
+    "spec": "write a file's path, or a dict",
+    "tasks": "write each as an argument: 'worker:0', 'ps'",
+    **dict.fromkeys(("grace", "since", "timeout"), "write a number of seconds"),
+    **dict.fromkeys(("ps", "workers"), "write a whole number of 1 or more"),
 }
 
 
@@ -647,7 +657,7 @@ def _words(name: str, words: Sequence[object]) -> tuple[str, ...]:
     A dict would lose its values, and a set the order.
     """
     is_list = isinstance(words, Iterable) and not isinstance(words, _NO_LISTS)
-    _require(is_list, name, words, _LISTS[name])
+    _require(is_list, name, words)
     words = tuple(words)
     for at, word in enumerate(words):
         _require(word is not None and not isinstance(word, bytes), f"{name}[{at}]", word)
@@ -764,9 +774,11 @@ def _exchange(process: subprocess.Popen[bytes], request: bytes, starts_job: bool
                 stdin.flush()
             return stdout.read()
         except BaseException:
-            if not starts_job:
+            if starts_job:
+                stdin.write(b"\n")  # which stops the job
+            else:
                 process.terminate()  # it ends what it has started
-            _close(stdin)  # which stops the job
+            _close(stdin)
             answer = json.loads(stdout.read() or "{}")
             if answer.get("started"):
                 job(answer["job_id"]).kill()
@@ -789,11 +801,9 @@ def _problems(fields: list[dict[str, Any]]) -> list[Problem]:
 
 def _error(answer: dict[str, Any]) -> DistrunError:
     """Return the error that another process met."""
-    from distrun.spec.problems import SpecProblemsError
-
-    if "problems" in answer:
-        return SpecProblemsError(_problems(answer["problems"]))
     kind = _ERROR_OF_CODE.get(answer["exit_code"], DistrunError)
     error = kind(answer["message"], hint=answer["hint"])
     error.exit_code = answer["exit_code"]
+    if isinstance(error, InvalidSpecError):
+        error.problems = tuple(_problems(answer["problems"]))
     return error

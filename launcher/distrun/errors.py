@@ -5,7 +5,7 @@ Only :mod:`distrun.cli` turns these into a process's exit; everything else raise
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from distrun.agent.protocol import Cause
@@ -46,9 +46,10 @@ class UsageError(DistrunError):
 
 
 class InvalidSpecError(DistrunError):
-    """The spec is invalid. The message has every problem, one a line."""
+    """The spec is invalid, or does not fit. The message has every problem, one a line."""
 
     exit_code = 65
+    problems: tuple[Any, ...] = ()  # a Problem for each that has a place
 
 
 class HostError(DistrunError):

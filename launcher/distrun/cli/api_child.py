@@ -2,7 +2,8 @@
 
 Both need signals, and child processes that outlive the call; the program keeps its own. The request
 is a line of JSON on standard input, the answer is JSON on standard output. If standard input ends
-before the job is running, the program does not want it any more, and it is stopped.
+before the job is running, the program has died, and with any more input it was interrupted: the job
+is stopped.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from distrun.job.folder import JobStore
 from distrun.job.session import Listener, Session, all_executed
 from distrun.lifecycle import JobState
 from distrun.spec.model import Spec
-from distrun.spec.problems import SpecProblemsError
 from distrun.supervisor import supervisor_process
 from distrun.words.causes import cause_advice, cause_text
 
@@ -56,14 +56,13 @@ def main() -> None:
 def _answer(make: Callable[[], dict[str, Any]]) -> int:
     try:
         answer = make()
-    except SpecProblemsError as error:
-        answer = {"exit_code": error.exit_code, "problems": to_json(error.problems)}
     except DistrunError as error:
         cause, hint = error.cause, error.hint and error.hint.replace("--force", "force=True")
         answer = {
             "exit_code": error.exit_code,
             "message": error.message if cause is None else cause_text(cause),
             "hint": hint if cause is None else cause_advice(cause),
+            "problems": to_json(getattr(error, "problems", ())),
         }
     sys.stdout.write(json.dumps(answer))
     sys.stdout.flush()
@@ -106,8 +105,10 @@ def _run(spec: Spec, request: dict[str, Any], check: ProgramCheck) -> dict[str, 
         nonlocal is_wanted
         is_wanted = False
         session.unwatch(_STDIN)
-        cause = Cause(Code.LAUNCH_SIGNALLED, signal=signal.SIGINT)
-        session.stop(StopJob(cause, signal.SIGTERM, None, 128 + signal.SIGINT))
+        cause, number = Cause(Code.LAUNCH_COMMAND_DIED), signal.SIGHUP
+        if sys.stdin.buffer.read(1):
+            cause, number = Cause(Code.LAUNCH_SIGNALLED, signal=signal.SIGINT), signal.SIGINT
+        session.stop(StopJob(cause, signal.SIGTERM, None, 128 + number))
 
     def has_started(state: JobState) -> bool:
         return is_wanted and all_executed(state)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distrun.cli import console
-from distrun.errors import InvalidSpecError
 from distrun.spec.problems import Mark, Problem, SpecProblemsError
 from distrun.strategies import STRATEGIES, Role, Workers
 from distrun.words.formats import format_names
@@ -67,15 +66,15 @@ def refuse_if(
     """Return the warnings.
 
     Raises:
-        SpecProblemsError: there are some, and `strict` is set.
-        InvalidSpecError: the program certainly fails, and `force` is not set.
+        SpecProblemsError: there are some, and `strict` is set; or the program certainly fails, and
+            `force` is not set.
     """
     if warnings and strict:
         raise SpecProblemsError(warnings)
-    certain = [str(each) for each in warnings if each.is_certain]
+    certain = [each for each in warnings if each.is_certain]
     if certain and not force:
         hint = "nothing was started; to start it anyway: --force"
-        raise InvalidSpecError("\n".join(certain), hint=hint)
+        raise SpecProblemsError(certain, hint=hint)
     return warnings
 
 

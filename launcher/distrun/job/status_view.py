@@ -53,7 +53,8 @@ def status_view(job: Job, width: int) -> Group:
 
 
 def status_html(job: Job) -> str:
-    console = Console(record=True, width=_HTML_COLUMNS, file=StringIO())
+    # In a notebook's kernel, rich would display what is printed.
+    console = Console(record=True, width=_HTML_COLUMNS, file=StringIO(), force_jupyter=False)
     console.print(status_view(job, _HTML_COLUMNS))
     return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
 

@@ -68,12 +68,14 @@ class Problem(Frozen):
 
 
 class SpecProblemsError(InvalidSpecError):
-    def __init__(self, problems: Iterable[Problem], *, left_out: int = 0) -> None:
+    def __init__(
+        self, problems: Iterable[Problem], *, left_out: int = 0, hint: str | None = None
+    ) -> None:
         self.problems = tuple(problems)
         lines = [str(problem) for problem in self.problems]
         if left_out:
             lines.append(f"and {left_out} more")
-        super().__init__("\n".join(lines))
+        super().__init__("\n".join(lines), hint=hint)
 
 
 class Problems:
