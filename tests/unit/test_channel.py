@@ -170,6 +170,13 @@ def test_noise_in_a_message_is_noticed_and_costs_no_other(noise: bytes, place: f
         assert received[1:-1] in ([(0, Damage())], [(0, Damage()), (0, Damage())], [second])
 
 
+def test_a_login_that_prints_without_end_is_not_waited_for() -> None:
+    with contextlib.closing(Link()) as link:
+        assert not any(link.receive(b"noise\n" * 10_000) for _ in range(17))
+        with pytest.raises(ProtocolError, match="login_prints_on"):
+            link.receive(b"noise\n" * 10_000)
+
+
 @pytest.mark.parametrize(
     ("block", "code"),
     [

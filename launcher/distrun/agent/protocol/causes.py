@@ -61,6 +61,7 @@ class Code(StrEnum):
     REPORT_UNASKED = "report_unasked"  # name; task: the one that it is about
     REPORT_OF_FOREIGN_TASK = "report_of_foreign_task"  # name, task
     FRAMES_DAMAGED = "frames_damaged"  # count
+    LOGIN_PRINTS_ON = "login_prints_on"  # count: bytes; text: the last of them
     ORDERS_NOT_READ = "orders_not_read"
     STOP_NOT_EXECUTED = "stop_not_executed"  # seconds
     PROCESSES_NOT_ENDED = "processes_not_ended"  # text: their ids; within: why its agent is gone

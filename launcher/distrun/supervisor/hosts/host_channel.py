@@ -25,6 +25,9 @@ _LONGEST_PLAIN = 600
 """Bytes of an order that is not compressed. srun passes on 1024 bytes at a time, and the next ones
 up to 40 ms later."""
 _NOISE_BYTES = 4000
+_MOST_NOISE = 1 << 20
+"""Bytes before the mark: more than any banner or profile prints."""
+_QUOTED_NOISE = 40
 _MOST_DAMAGED = 64
 """Damaged frames in what is read in a turn. To verify a frame takes time."""
 
@@ -114,6 +117,7 @@ class ChecksummedReceiver(HostChannel):
         super().__init__(reader, writer)
         self.met = False
         self._noise = b""
+        self._noise_size = 0
         self._mark = mark
         self._framed = bytearray()
         """The bytes after the mark that are not a complete frame yet."""
@@ -139,6 +143,11 @@ class ChecksummedReceiver(HostChannel):
             # All but the last byte of the mark may have arrived.
             noise = at if self.met else max(0, len(self._incoming) - len(self._mark) + 1)
             self._noise = (self._noise + self._incoming[:noise])[-_NOISE_BYTES:]
+            self._noise_size += noise
+            if self._noise_size > _MOST_NOISE:
+                text = self._noise[-_QUOTED_NOISE:].decode("utf-8", "replace").strip()
+                text = text.rpartition("\n")[2]
+                raise ProtocolError(Cause(Code.LOGIN_PRINTS_ON, count=_MOST_NOISE, text=text))
             del self._incoming[: noise + len(self._mark) if self.met else noise]
         return self._unframed() if self.met else []
 
