@@ -98,6 +98,8 @@ def test_without_a_choice_it_lists_and_asks(distrun: Distrun, terminal: OpenTerm
     with (distrun.home / "jobs" / held / "supervisor.lock").open("r+") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX)  # as by a resume
         answered(agreed, "y\r")
+        for command in ("clean", "resume"):
+            assert "removed by another command" in distrun.told(2, command, held)
     assert agreed.process.returncode == 0
     assert "not removed" not in agreed.text()
     assert "removed 1 job, " in agreed.text()

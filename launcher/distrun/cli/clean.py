@@ -91,11 +91,14 @@ def _unremoved_error(folder: JobFolder, error: OSError) -> HostError:
 
 def _ended_jobs(older_than: float | None, names: Sequence[str]) -> Iterator[tuple[JobFolder, int]]:
     """The jobs of these names, or that ended so many seconds ago; and the bytes of their files."""
+    from distrun.job import resumption
     from distrun.job.folder import JobStore
 
     store = JobStore.default()
     named = [store.find(name) for name in names]
     for folder in named or [*store.folders(), *store.unfinished()]:
+        if named and folder.supervisor_pid() is not None:
+            raise resumption.running_error(folder)
         if _is_in_use(folder):
             if named:
                 hint = f"distrun kill {folder.job_id}"

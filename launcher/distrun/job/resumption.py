@@ -95,8 +95,12 @@ def require_former_hosts(state: JobState, hosts: Sequence[str]) -> None:
 
 def running_error(folder: JobFolder) -> UsageError:
     job_id, pid = folder.job_id, folder.supervisor_pid()
-    if pid is None:
-        return UsageError(f"job {job_id} is being resumed or removed by another command")
+    client = folder.connect()
+    if pid is None or (client is None and not folder.is_suspended):  # no supervisor has its lock
+        what = f"job {job_id} is being ended, resumed or removed by another command"
+        return UsageError(what, hint="when that has ended, try again")
+    if client is not None:
+        client.close()
     how = f"to follow it: distrun logs -f {job_id}"
     if folder.is_suspended:
         how = f"to let it continue: kill -CONT {pid}"
