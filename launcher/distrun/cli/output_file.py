@@ -51,8 +51,10 @@ def write_file(path: str | os.PathLike[str], *, replaces: bool = True) -> Iterat
 def _new_file(path: str, *, replaces: bool) -> Iterator[IO[bytes]]:
     name = os.path.join(os.path.dirname(path), f"{_TEMPORARY}{os.urandom(8).hex()}")
     name = name if replaces else path
-    # The kernel applies the mask of the user's shell.
-    file = os.fdopen(os.open(name, _NEW, 0o666), "wb")
+    mode = 0o666  # the kernel applies the mask of the user's shell
+    with contextlib.suppress(OSError):
+        mode &= os.lstat(path).st_mode  # a private file is replaced by a private one
+    file = os.fdopen(os.open(name, _NEW, mode), "wb")
     try:
         with file:
             yield file
