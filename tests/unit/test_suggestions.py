@@ -57,7 +57,7 @@ IN_WORDS = {
 OTHERS = (
     # prose about a file as a whole, or about places elsewhere
     "here:", "check the indentation, or", "begin with ", "indent with", "a spec is one document",
-    "remove the %TAG", "YAML ", "put quotes around", "known: ", "these have one: ", "export it",
+    "remove the %", "YAML ", "put quotes around", "known: ", "these have one: ", "export it",
     "raise ", "on a busy machine",
     "tasks have ports of their own", "the port of sshd", "add gpu9", "add localhost",
     "give each", "save the file", "write the whole path", "use another name", "write NAME: value",
@@ -163,7 +163,7 @@ FORMS: tuple[tuple[str, Follow], ...] = (
     (r"did you mean '(.+)'\?", lambda _, place, match: place.replace(match[1])),
     (r"did you mean '(.+)' with args: (\[.*\])\?",
      lambda _, place, match: put(place.replace(match[1]), "program.args", match[2])),
-    (r"did you mean ([a-z_.]+)\?", _moved), (r"write it as ([\w.-]+)", _moved),
+    (r"did you mean ([a-z_.]+)(?: or [a-z_.]+)?\?", _moved), (r"write it as ([\w.-]+)", _moved),
     (r"add '(\w+): (.+?)'( to cluster)?(?:, or .*)?", _added), (r"write (\[.*\]|\{.*\})", _written),
     (r"write '\w+: (.+?)'(?:, or .*)?", _written), (r"write (\d+) without quotes", _written),
     (r"write (off|always|failure|chief|ps|true|false|\d+-\d+|[\d.]+\w*)", _written),

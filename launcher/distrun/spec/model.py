@@ -51,8 +51,10 @@ from distrun.spec.schema import (
     OneOf,
     OtherKeys,
     Section,
+    alternatives,
     key,
     key_only,
+    keys_in,
     keys_of,
 )
 from distrun.strategies import (  # at run time too: distrun.codec reads the hints
@@ -539,20 +541,12 @@ def _section_hint(name: str) -> str:
         return f"write it for a role: cluster: {{worker: {{count: 2, {name}: 1}}}}{host}"
     if name == "TF_CONFIG":
         return "remove it, and write cluster: distrun sets TF_CONFIG for its tasks"
-    sections = {
-        "cluster": CLUSTER.keys,
-        "program": _PROGRAM.keys,
-        "timeouts": keys_of(Timeouts),
-        "restart": RESTART.keys,
-    }
-    for section, keys in sections.items():
-        if name in keys:
-            return f"did you mean {section}.{name}?"
-    if nearest(name, SPEC.keys):
-        return ""
-    paths = {each: f"{section}.{each}" for section, keys in sections.items() for each in keys}
-    near = nearest(name, paths)
-    return f"did you mean {paths[near]}?" if near else ""
+    paths: dict[str, tuple[str, ...]] = {}
+    for section, of_section in SPEC.keys.items():
+        for each in keys_in(of_section.schema):
+            paths[each] = (*paths.get(each, ()), f"{section}.{each}")
+    near = name if name in paths else None if nearest(name, SPEC.keys) else nearest(name, paths)
+    return f"did you mean {alternatives(paths[near])}?" if near else ""
 
 
 _TASKS = Choice(values=("strategy", "chief", "worker0", "all"))

@@ -267,6 +267,13 @@ def keys_of(kind: type) -> dict[str, Key]:
     return found
 
 
+def keys_in(schema: Any) -> dict[str, Key]:
+    """Return the keys of the mapping that a value can be, whatever else it can be; none: {}."""
+    for form in ("mapping", "schema"):
+        schema = getattr(schema, form, None) or schema
+    return getattr(schema, "keys", {})
+
+
 class Section(dict[str, Any]):
     """The valid values of a mapping, by their keys; or of what is short for one."""
 

@@ -38,7 +38,7 @@ _WIDEST = 72
 
 # All but YAML's printable characters (section 5.1). Python lets half surrogates through.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_TAG_DIRECTIVE = re.compile(r"^%TAG", re.MULTILINE)
+_DIRECTIVE = re.compile(r"^%(?:TAG|YAML (?!1\.))\S*", re.MULTILINE)
 
 
 class Verbatim(str):
@@ -117,10 +117,9 @@ def parse_all(
         hint = "remove it, or write it as an escape in double quotes"
         problems.add(composer.mark_at(text, bad.start()), message, hint)
         return []
-    tag = _TAG_DIRECTIVE.search(text)
-    if tag:
-        mark = composer.mark_at(text, tag.start())
-        problems.add(mark, "YAML tags are not used here", "remove the %TAG line")
+    if directive := _DIRECTIVE.search(text):
+        mark, what = composer.mark_at(text, directive.start()), directive[0].split()[0]
+        problems.add(mark, f"{what} is not used here", f"remove the {what} line")
         return []
     try:
         return composer.documents(yaml.parse(text, Loader=_LOADER), most)
