@@ -59,6 +59,7 @@ def test_without_proc_a_job_is_refused_and_a_running_one_not_called_lost(distrun
 TOO_LITTLE = {
     "ulimit -n 26": OPEN_FILES, "ulimit -n 5": OPEN_FILES,
     "ulimit -v 30000": "raise the limit on memory",
+    "ulimit -f 0": "raise the limit on the size of files",
 }  # fmt: skip
 
 

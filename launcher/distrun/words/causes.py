@@ -43,6 +43,7 @@ _ADVICE_ON_LIMITS = {
         "raise the limit on processes (`ulimit -u`, or pids.max of the cgroup), or end other "
         "processes of the user"
     ),
+    errno.EFBIG: "raise the limit on the size of files (`ulimit -f`)",
     errno.ENOMEM: "end what uses the memory, or put fewer tasks on a host",
 }
 _SENTENCES = (
