@@ -17,7 +17,12 @@ from distrun.advice.profile import TaskProfile, profile, straggler
 from distrun.advice.rules import advise_by_profiles
 from distrun.agent.linux import processes
 from distrun.agent.protocol import Order
-from distrun.agent.protocol.stack_messages import ProgramData, ProgramRequested, StacksDumped
+from distrun.agent.protocol.stack_messages import (
+    SUSPENDED,
+    ProgramData,
+    ProgramRequested,
+    StacksDumped,
+)
 from distrun.agent.tasks import profile as sampling
 from distrun.cli.profile import profile_view, speedscope
 from distrun.cli.stacks import problems
@@ -465,6 +470,11 @@ def test_the_task_that_stands_elsewhere_comes_first() -> None:
     assert (first.tasks, first.place) == (("worker:1",), "load, data.py:12")
     assert other.place == first.main == "all_reduce, called from train, train.py:41"
     assert stacks.odd_one(found) == first
+    # The first worker waits at the line of the others, called from another one.
+    tasks = [process(f"worker:{n}", WAITS[0], *WAITS[(n == 0) + 1 :]) for n in (3, 1, 0)]
+    tasks += [process("worker:2", *LOADING)]
+    order = [each.tasks for each in stacks.fold(stacks.decode(json.dumps(tasks)))]
+    assert order == [("worker:2",), ("worker:0",), ("worker:1", "worker:3")]
 
 
 @pytest.mark.parametrize(
@@ -506,7 +516,7 @@ class Collected:
 
 
 TASK = TaskState(name="", role=Role.WORKER, index=0, host="", phase=TaskPhase.RUNNING)
-GOOD = json.dumps([process("worker:0", *LOADING)])
+GOOD = json.dumps([process("worker:0", *LOADING, error=SUSPENDED)])
 
 
 @pytest.fixture
@@ -534,6 +544,7 @@ def test_a_host_without_an_answer_is_named(
     collected.loop.run(60.0)
     (found,) = collected.answers
     assert [each.task for each in found.processes] == tasks
+    assert {each.error for each in found.processes} <= {"it is suspended; kill -CONT 7 on h0"}
     assert [(host, each[: len(why)]) for host, each in found.silent.items()] == [("h1", why)]
 
 

@@ -41,6 +41,21 @@ def test_a_restart_that_waits_does_not_show_the_former_one_as_its_own(world: Lau
     assert "  earlier " in job.shown(132, "status")
 
 
+def test_a_host_of_an_evaluator_that_stays_down_takes_a_worker(world: Launch) -> None:
+    job = world(3, cluster={"worker": 2, "evaluator": 1})
+    job.cut("h3")
+    job.until(lambda: job.state_of("h3") == "lost", 70)
+    job.cut("h2")
+    job.until(lambda: job.state_of("h2") == "lost", 70)
+    job.advance(5)
+    shown = job.shown(132, "status")
+    assert "no host has room for worker:1; waiting for a host" in shown
+    assert "  earlier       evaluator:0 was lost with h3" in shown
+    job.mend("h3")
+    job.until(lambda: job.hosts_of("worker:1") == ["h2", "h3"], 120)
+    job.succeed()
+
+
 def test_without_room_fewer_workers_continue_and_grow_at_the_next_restart(world: Launch) -> None:
     job = world(3, cluster={"worker": 3}, restart={"min_workers": 2})
     job.cut("h2")

@@ -48,8 +48,8 @@ def job_notes(job: Job, *, has_times: bool = True) -> list[str]:
         verdict = job.state.verdict
         is_of_outcome = outcome is not None and outcome.verdict == verdict
         has_succeeded = outcome is not None and outcome.result is Result.SUCCEEDED
-        is_running = job.state.phase is JobPhase.RUNNING or verdict.replacement is not None
-        is_of_restart = job.is_lost or is_running
+        is_before = job.state.judged_restart < job.state.last_restart
+        is_of_restart = job.is_lost or is_before or job.state.phase is JobPhase.RUNNING
         is_past = not is_of_outcome and (has_succeeded or is_of_restart or verdict.repeats_outcome)
         is_success = is_of_outcome and has_succeeded
         notes += job.warnings if is_success else []

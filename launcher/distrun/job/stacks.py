@@ -230,7 +230,7 @@ def odd_one(found: Sequence[Place]) -> Place | None:
 
 
 def fold(processes: list[ProcessStacks]) -> list[Entry]:
-    """Join tasks that are at the same places: the rarest first.
+    """Join tasks that are at the same places: the rarest first, by the line and then the stack.
 
     Their main threads have the same stack, and other threads are at the same places of the user's
     program. Of each task, its processes with a stack are taken. Equal processes of one task count
@@ -240,20 +240,26 @@ def fold(processes: list[ProcessStacks]) -> list[Entry]:
         (each, each.main.frames, each.own_threads) for each in processes if each.main is not None
     ]
     differing = differing_threads((main, threads) for _, main, threads in known)
-    joined: dict[tuple[Hashable, ...], tuple[set[str], ProcessStacks, Thread | None]] = {}
+    joined: dict[
+        tuple[tuple[Frame, ...], Hashable], tuple[set[str], ProcessStacks, Thread | None]
+    ] = {}
     tasks_at: dict[Hashable, set[str]] = {}
+    """By the stack of the main thread, and by its innermost frame."""
     for (process, main, threads), thread in zip(known, differing, strict=True):
         tasks_at.setdefault(main, set()).add(process.task)
+        tasks_at.setdefault(main[:1], set()).add(process.task)
         names, *_ = joined.setdefault((main, frozenset(threads)), (set(), process, thread))
         names.add(process.task)
     ranked = [
         (
-            (len(tasks_at[main]), len(names), thread is None),
+            (len(tasks_at[main[:1]]), len(tasks_at[main]), len(names), thread is None),
             Entry(tasks=tuple(sorted(names, key=_rank)), process=process, thread=thread),
         )
         for (main, _), (names, process, thread) in joined.items()
     ]
-    return [entry for _, entry in sorted(ranked, key=lambda each: each[0])]
+    return [
+        entry for _, entry in sorted(ranked, key=lambda each: (each[0], _rank(each[1].tasks[0])))
+    ]
 
 
 def differing_threads(

@@ -27,15 +27,15 @@ from distrun.words.table import Column, make_table, styled
 _COLUMNS = (
     Column("TASK"),
     Column("STATE"),
-    Column("HOST", drop_rank=3),
-    Column("PID", right=True, drop_rank=5),
-    Column("ATTEMPT", right=True, drop_rank=4),
+    Column("HOST", drop_rank=1),
+    Column("PID", right=True, drop_rank=7),
+    Column("ATTEMPT", right=True, drop_rank=6),
     Column("EXIT"),
-    Column("CPU", right=True, drop_rank=2),
-    Column("MEM", right=True, drop_rank=2),
-    Column("GPU MEM", right=True, drop_rank=2),
-    Column("TIME", right=True, drop_rank=1),
-    Column("SEEN", right=True, drop_rank=3),
+    Column("CPU", right=True, drop_rank=3),
+    Column("MEM", right=True, drop_rank=4),
+    Column("GPU MEM", right=True, drop_rank=4),
+    Column("TIME", right=True, drop_rank=5),
+    Column("SEEN", right=True, drop_rank=2),
     Column("PROGRESS", least=40),
 )
 _DROP_FIRST = 9

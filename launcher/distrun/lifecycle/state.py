@@ -224,6 +224,10 @@ class TaskState(TaskRecord, kw_only=True):
         return self.signal == SIGKILL and not self.stopped_by_us and self.exit.oom is None
 
     @property
+    def stays_down(self) -> bool:
+        return self.phase is TaskPhase.FAILED and self.restart is None
+
+    @property
     def has_done_its_part(self) -> bool:
         return self.code == 0 and self.phase in (TaskPhase.EXITED, TaskPhase.SUCCEEDED)
 
@@ -492,6 +496,8 @@ class JobState(Frozen, kw_only=True):
     """That no task does anything, since when, and how they hang; None if a task does."""
     verdict: Verdict | None = None
     """The verdict on the last failure: one that was restarted, or the one that ended the job."""
+    judged_restart: int = 0
+    """The number of the last restart when that verdict was reached."""
     outcome: Outcome | None = None
     """Set by the first event that ends the job; it may change until `phase` is final."""
     killing: bool = False
@@ -669,7 +675,7 @@ class JobState(Frozen, kw_only=True):
 
     def free_room_beside(self, name: str) -> int:
         """Return how many more tasks the usable hosts may have, besides one host."""
-        counts = Counter(task.host for task in self.tasks.values())
+        counts = self.tasks_on_hosts
         usable = self._usable_beside(name)
         return sum(max(0, (host.room or 0) - counts[host.name]) for host in usable)
 
@@ -678,6 +684,11 @@ class JobState(Frozen, kw_only=True):
         role = self.hosts[name].role if name in self.hosts else ""
         others = (host for host in self.hosts.values() if host.name != name)
         return [host for host in others if host.is_usable and host.role == role]
+
+    @property
+    def tasks_on_hosts(self) -> Counter[str]:
+        """How many tasks each host has, without those that stay down."""
+        return Counter(each.host for each in self.tasks.values() if not each.stays_down)
 
     @property
     def task_names(self) -> list[str]:

@@ -297,7 +297,8 @@ def _on_timed_out(state: JobState, event: events.TimedOut) -> restarts.Transitio
 
 
 def _on_verdict_reached(state: JobState, event: events.VerdictReached) -> restarts.Transition:
-    before, state = state.verdict, replace(state, verdict=event.verdict)
+    before, last = state.verdict, state.last_restart
+    state = replace(state, verdict=event.verdict, judged_restart=last)
     if not event.before_restart:
         return outcomes.apply_verdict(state, event.verdict), []
     if before is not None and before.recurs_in(event.verdict):

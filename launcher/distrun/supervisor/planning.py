@@ -303,9 +303,10 @@ class Planning:
 def _rooms(state: JobState) -> dict[str, int]:
     """Return how many tasks each host may have that can be used now."""
     here = Counter(task.host for task in state.tasks.values())
+    down = here - state.tasks_on_hosts
     return {
         # Nothing new is sent to a host whose link is lost; it may come back.
-        host.name: (host.room or 0) if host.link_lost is None else here[host.name]
+        host.name: (host.room or 0) + down[host.name] if host.link_lost is None else here[host.name]
         for host in state.hosts.values()
         if host.is_usable
     }

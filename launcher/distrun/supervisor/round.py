@@ -334,7 +334,8 @@ class NextRound(Round):
         """Why hosts that the plan would have needed cannot be used: another round is needed."""
         self._place_tasks(self._place(rooms))
         if not self._placement:
-            self._end(Cause(Code.NO_ROOM, tasks=request.tasks))
+            homeless = [each for each in request.tasks if self._present[each].host not in rooms]
+            self._end(Cause(Code.NO_ROOM, tasks=tuple(homeless) or request.tasks))
             return
         new = [
             each.host.name

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from distrun.agent.linux.regular import open_regular
 from distrun.agent.protocol import StacksTaken, TakeStacks
 from distrun.agent.protocol.stack_messages import (
+    SUSPENDED,
     DumpStacks,
     ProgramData,
     ProgramRequested,
@@ -130,7 +131,10 @@ class StackCollector:
         why = "" if report.text else "py-spy could not be run there"
         try:
             text = self._without_folder(host, report.text or "[]")
-            question.answer.processes.extend(stacks.decode(text))
+            where = "" if host == "localhost" else f" on {host}"
+            for each in stacks.decode(text):
+                how = f"; kill -CONT {each.pid}{where}" if each.error == SUSPENDED else ""
+                question.answer.processes.append(replace(each, error=each.error + how))
         except ValueError as error:
             why = f"its answer cannot be read: {error}"
         self._settle(report.number, [host], why)
