@@ -17,12 +17,7 @@ from distrun.advice.profile import TaskProfile, profile, straggler
 from distrun.advice.rules import advise_by_profiles
 from distrun.agent.linux import processes
 from distrun.agent.protocol import Order
-from distrun.agent.protocol.stack_messages import (
-    SUSPENDED,
-    ProgramData,
-    ProgramRequested,
-    StacksDumped,
-)
+from distrun.agent.protocol.stack_messages import ProgramData, ProgramRequested, StacksDumped
 from distrun.agent.tasks import profile as sampling
 from distrun.cli.profile import profile_view, speedscope
 from distrun.cli.stacks import problems
@@ -472,9 +467,8 @@ def test_the_task_that_stands_elsewhere_comes_first() -> None:
     assert stacks.odd_one(found) == first
     # The first worker waits at the line of the others, called from another one.
     tasks = [process(f"worker:{n}", WAITS[0], *WAITS[(n == 0) + 1 :]) for n in (3, 1, 0)]
-    tasks += [process("worker:2", *LOADING)]
-    order = [each.tasks for each in stacks.fold(stacks.decode(json.dumps(tasks)))]
-    assert order == [("worker:2",), ("worker:0",), ("worker:1", "worker:3")]
+    entries = stacks.fold(stacks.decode(json.dumps([*tasks, process("worker:2", *LOADING)])))
+    assert [each.tasks[0] for each in entries] == ["worker:2", "worker:0", "worker:1"]
 
 
 @pytest.mark.parametrize(
@@ -516,7 +510,7 @@ class Collected:
 
 
 TASK = TaskState(name="", role=Role.WORKER, index=0, host="", phase=TaskPhase.RUNNING)
-GOOD = json.dumps([process("worker:0", *LOADING, error=SUSPENDED)])
+GOOD = json.dumps([process("worker:0", *LOADING, error="it is suspended; kill -CONT 7")])
 
 
 @pytest.fixture

@@ -82,6 +82,7 @@ LOST_CHILD = Cause(Code.CHILD_KILLED, pid=5, signal=9)
 STEPS = "step 1: loss 0.5\n" * 9
 OF_HANGS: dict[str, tuple[str, dict[str, Any], Kind, str]] = {
     "a limit": (WITHOUT_THREAD, {"found": (LIMIT,)}, Kind.LIMIT, "thread, at t.py:9; `ulimit -u`"),
+    "a suspended one": ("", {"suspended": True}, Kind.UNRESPONSIVE, "did not run"),
     "a child": ("", {"child": LOST_CHILD}, Kind.KILLED, "process 5 was killed by SIGKILL"),
     "a thread, and what it had read was used up": (
         f"{LOGS['THREAD']}{STEPS}{LOGS['STACK'].replace('/u/t.py', '/lib/python3/queue.py', 1)}",
@@ -153,12 +154,12 @@ def test_of_many_hung_tasks_the_one_that_is_elsewhere_is_named_and_quoted_first(
     job.stop()
     logs = {f"worker{index}": LOGS["STACK"] for index in range(7)}
     logs["worker5"] = LOGS["STACK"].replace("t.py", "data.py")
-    logs["worker6"] = "it said no more\n"
+    logs["worker6"] = LOGS["GONE"].replace(OWN, ECHO)  # it had begun to exit
     for index in range(7):
         job.gone(f"worker:{index}", None, 6)
     (verdict,) = verdicts(job, **logs)
     assert "; unlike the others, worker:5 was at data.py:" in cause_text(verdict.cause)
-    assert [each.task for each in verdict.evidence][:2] == ["worker:5", "worker:0"]
+    assert [each.task for each in verdict.evidence] == ["worker:5", "worker:0", "worker:1"]
 
 
 def test_where_a_thread_hangs_that_the_others_do_not_have_is_named() -> None:

@@ -209,14 +209,16 @@ def test_an_agent_that_hangs_without_tasks_ends_by_itself(world: Launch) -> None
 
 
 def test_our_own_sleep_is_blamed(world: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = world(2, timeouts={"link": "10s"}, restart=NONE)
+    job = world(3, cluster={"worker": 3}, timeouts={"link": "10s"}, restart=NONE)
     monkeypatch.setattr(JobFolder, "is_suspended", property(lambda _: True))
     assert "tasks on other hosts end within 10 s" in str(unanswered(not_none(job._folder)))
     job.cut("h2")
+    job.cut("h3")
     later = time.clock_gettime(time.CLOCK_BOOTTIME) + 125
     monkeypatch.setattr("distrun.supervisor.hosts.host._clock", lambda: later)
     assert job.end() == 69
     assert "launcher_suspended" in job.outcome
+    assert "\nworker:1, worker:2 were lost with h2, h3: no sign" in job.said()
 
 
 def test_the_lease_of_a_suspended_machine_is_enforced_when_it_wakes(world: Launch) -> None:

@@ -92,15 +92,17 @@ def _step(made: Round) -> str:
 def print_report(found: Checkup) -> None:
     columns = (Column("CHECK"), Column("RESULT"), Column("HOSTS"), Column("FOUND"))
     console.print_renderable(make_table(columns, _rows(found), console.rich_console().width))
-    subjects: dict[str, dict[str, None]] = {}
+    subjects: dict[str, dict[str, list[str]]] = {}
     for check in sorted(found.checks, key=lambda each: each.grade is not Grade.FAILED):
         advice = cause_advice(check.cause)
         if advice:
-            subjects.setdefault(advice, {})[check.subject.value] = None
+            subjects.setdefault(advice, {}).setdefault(check.subject.value, []).append(check.host)
     if subjects:
         console.print_text("\nwhat to do:")
     for advice, each in subjects.items():
-        console.print_text(f"  {', '.join(each)}: {printable(advice)}", indent=4)
+        whose = [f"{subject} ({_which(hosts, found.hosts)})" for subject, hosts in each.items()]
+        words = ", ".join(whose if len(found.hosts) > 1 else each)
+        console.print_text(f"  {words}: {printable(advice)}", indent=4)
     console.print_message(_summary(found))
 
 

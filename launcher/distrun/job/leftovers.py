@@ -133,7 +133,7 @@ def end(
         state=state,
         count=0 if ended is None else ended.count,
         own=() if ended is None else tuple(each.pid for each in ended.own),
-        hosts=tuple(sorted(hosts)),
+        hosts=tuple(sorted(hosts, key=lambda host: (len(host), host))),
         errors=tuple(errors),
     )
 

@@ -240,26 +240,23 @@ def fold(processes: list[ProcessStacks]) -> list[Entry]:
         (each, each.main.frames, each.own_threads) for each in processes if each.main is not None
     ]
     differing = differing_threads((main, threads) for _, main, threads in known)
-    joined: dict[
-        tuple[tuple[Frame, ...], Hashable], tuple[set[str], ProcessStacks, Thread | None]
-    ] = {}
+    joined: dict[tuple[Hashable, ...], tuple[set[str], ProcessStacks, Thread | None, Hashable]] = {}
     tasks_at: dict[Hashable, set[str]] = {}
-    """By the stack of the main thread, and by its innermost frame."""
     for (process, main, threads), thread in zip(known, differing, strict=True):
-        tasks_at.setdefault(main, set()).add(process.task)
-        tasks_at.setdefault(main[:1], set()).add(process.task)
-        names, *_ = joined.setdefault((main, frozenset(threads)), (set(), process, thread))
+        for at in (main, main[:1]):
+            tasks_at.setdefault(at, set()).add(process.task)
+        new = (set[str](), process, thread, main[:1])
+        names, *_ = joined.setdefault((main, frozenset(threads)), new)
         names.add(process.task)
     ranked = [
         (
-            (len(tasks_at[main[:1]]), len(tasks_at[main]), len(names), thread is None),
+            (*(len(tasks_at[at]) for at in (place, main)), len(names), thread is None),
             Entry(tasks=tuple(sorted(names, key=_rank)), process=process, thread=thread),
         )
-        for (main, _), (names, process, thread) in joined.items()
+        for (main, _), (names, process, thread, place) in joined.items()
     ]
-    return [
-        entry for _, entry in sorted(ranked, key=lambda each: (each[0], _rank(each[1].tasks[0])))
-    ]
+    ranked.sort(key=lambda each: (each[0], _rank(each[1].tasks[0])))
+    return [entry for _, entry in ranked]
 
 
 def differing_threads(

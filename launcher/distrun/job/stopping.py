@@ -14,7 +14,7 @@ from distrun.job.folder import JobFolder
 from distrun.job.stop_order import StopOrder
 from distrun.words.causes import cause_text
 from distrun.words.events import event_text
-from distrun.words.formats import format_count, format_names
+from distrun.words.formats import format_count, format_host_names, format_names
 
 _QUIET_SECONDS = 3.0
 """After this time, `kill` shows what it waits for."""
@@ -120,7 +120,7 @@ class StoppedJob:
             said = f"{job} has ended"
         else:
             said = f"the supervisor of {job} {'had died' if self._channel is None else 'died'}"
-        where = f"nothing is left on {', '.join(found.hosts)}" if found.hosts else ""
+        where = f"nothing is left on {format_host_names(found.hosts)}" if found.hosts else ""
         for error in found.errors:
             self._on_error(error)
         if found.own:

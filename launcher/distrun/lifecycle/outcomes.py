@@ -295,7 +295,7 @@ def apply_verdict(state: JobState, verdict: Verdict) -> JobState:
     is_tasks = outcome.origin is Origin.TASK
     is_final = outcome.cause.code is Code.NOT_RESTARTED
     why = next(iter(outcome.cause.within[1:]), None) if is_final else None
-    if verdict.kind is Kind.HOST_LOST and is_tasks:
+    if verdict.kind is Kind.HOST_LOST and (is_tasks or verdict.cause.hosts):
         outcome = host_failure(with_reason(verdict.cause, why), verdict.task)
     elif is_tasks and task is not None and task.name != outcome.task:
         crashed = verdict.kind is Kind.CRASH

@@ -224,10 +224,6 @@ class TaskState(TaskRecord, kw_only=True):
         return self.signal == SIGKILL and not self.stopped_by_us and self.exit.oom is None
 
     @property
-    def stays_down(self) -> bool:
-        return self.phase is TaskPhase.FAILED and self.restart is None
-
-    @property
     def has_done_its_part(self) -> bool:
         return self.code == 0 and self.phase in (TaskPhase.EXITED, TaskPhase.SUCCEEDED)
 
@@ -494,10 +490,9 @@ class JobState(Frozen, kw_only=True):
     replacements: tuple[Replacement, ...] = ()
     quiet: TasksQuiet | None = None
     """That no task does anything, since when, and how they hang; None if a task does."""
-    verdict: Verdict | None = None
-    """The verdict on the last failure: one that was restarted, or the one that ended the job."""
     judged_restart: int = 0
-    """The number of the last restart when that verdict was reached."""
+    verdict: Verdict | None = None
+    """On the last failure: one that was restarted, at most `judged_restart`, or ended the job."""
     outcome: Outcome | None = None
     """Set by the first event that ends the job; it may change until `phase` is final."""
     killing: bool = False
@@ -688,7 +683,8 @@ class JobState(Frozen, kw_only=True):
     @property
     def tasks_on_hosts(self) -> Counter[str]:
         """How many tasks each host has, without those that stay down."""
-        return Counter(each.host for each in self.tasks.values() if not each.stays_down)
+        tasks = self.tasks.values()
+        return Counter(t.host for t in tasks if t.restart or t.phase is not TaskPhase.FAILED)
 
     @property
     def task_names(self) -> list[str]:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from distrun.agent.linux.regular import open_regular
 from distrun.agent.protocol import StacksTaken, TakeStacks
 from distrun.agent.protocol.stack_messages import (
-    SUSPENDED,
     DumpStacks,
     ProgramData,
     ProgramRequested,
@@ -133,8 +132,8 @@ class StackCollector:
             text = self._without_folder(host, report.text or "[]")
             where = "" if host == "localhost" else f" on {host}"
             for each in stacks.decode(text):
-                how = f"; kill -CONT {each.pid}{where}" if each.error == SUSPENDED else ""
-                question.answer.processes.append(replace(each, error=each.error + how))
+                error = each.error + (where if "kill -CONT" in each.error else "")
+                question.answer.processes.append(replace(each, error=error))
         except ValueError as error:
             why = f"its answer cannot be read: {error}"
         self._settle(report.number, [host], why)

@@ -122,8 +122,8 @@ class _Analysis:
             quiet = self._failure.quiet or events.TasksQuiet(at=trigger.at, since=trigger.at)
             code = Code.TASKS_STOPPED if quiet.usual else Code.TASKS_QUIET
             cause = Cause(code, seconds=trigger.at - quiet.since, tasks=quiet.busy)
-            child = self._child_of_stalled()
-            return self._where_tasks_were(cause) if child is None else self._of_task(child)
+            one = _suspended(self._ended) or self._child_of_stalled()
+            return self._where_tasks_were(cause) if one is None else self._of_task(one)
         # Whatever tasks and hosts say after a defect of distrun is an echo.
         return _defect(trigger) or self._first_failure(trigger)
 
@@ -522,10 +522,11 @@ class _Analysis:
             for number, name in enumerate(names)
         }
         quoted = sorted(ranks, key=ranks.__getitem__)[:_MOST_TASKS_QUOTED]
+        shown = (line for name in quoted for line in logs[name].evidence_at(lines[name]))
         return Verdict(
             kind=Kind.STALLED,
             cause=cause._replace(path=path),
-            evidence=tuple(line for name in quoted for line in logs[name].evidence_at(lines[name])),
+            evidence=tuple(each for each in shown if "<no Python frame>" not in each.text),
         )
 
 

@@ -268,9 +268,20 @@ def _lines_within(cause: Cause) -> str:
     return "".join(f"\n  {printable(format_host_names(own))}: {why}" for why, own in hosts.items())
 
 
-def _advice_within(cause: Cause, separator: str = "; ") -> str:
+def _advice_for_hosts(causes: tuple[Cause, ...]) -> str:
+    """Return each advice once, behind its hosts if there is another; `HOST` stands for them."""
+    hosts: dict[str, list[str]] = {}
+    for each in causes:
+        if advice := cause_advice(each):
+            hosts.setdefault(advice.replace(f" {each.host} ", " HOST "), []).append(each.host)
+    if len(hosts) < 2:
+        return "".join(advice.replace(" HOST ", f" {names[0]} ") for advice, names in hosts.items())
+    return "\n".join(f"{format_host_names(names)}: {each}" for each, names in hosts.items())
+
+
+def _advice_within(cause: Cause) -> str:
     """The advice on each cause, without repetition."""
-    return separator.join(filter(None, dict.fromkeys(map(cause_advice, cause.within))))
+    return "; ".join(filter(None, dict.fromkeys(map(cause_advice, cause.within))))
 
 
 def _inner_advice(cause: Cause) -> str | None:
@@ -874,7 +885,7 @@ ADVICE: dict[Code, Words] = {
         f"`{_command(c)} python3 --version` must print a version; does a shell profile there exit?",
     ),
     Code.HOST_UNUSABLE: _advice_before_start,
-    Code.HOSTS_UNUSABLE: lambda c: _advice_within(c, "\n"),
+    Code.HOSTS_UNUSABLE: lambda c: _advice_for_hosts(c.within),
     Code.POD_NOT_CREATED: lambda c: (
         _advice_on_kubectl(c) or "create what is missing (`kubectl get events`)"
     ),

@@ -6,9 +6,6 @@ from typing import List
 
 from distrun.agent.protocol import Order, Report
 
-SUSPENDED = "it is suspended"
-"""The error of a process whose threads do not run."""
-
 # From supervisor to agent ------------------------------------------------------------------
 
 

@@ -14,7 +14,6 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from distrun.agent.linux import facts, processes, sock_diag
 from distrun.agent.linux.gpus import query
 from distrun.agent.linux.regular import LARGEST_SCRIPT, open_regular
-from distrun.agent.protocol.stack_messages import SUSPENDED
 
 _RATE, _READINGS, _MOST_READINGS = 25, 50, 10000
 """Per second: samples, which cost a fiftieth of a core per task, and readings of the CPU time; of
@@ -214,7 +213,7 @@ def _worker(pids: List[int]) -> int:
 def suspension(pid: int) -> Dict[str, str]:
     process = processes.find(pid)
     is_suspended = process is not None and process.is_suspended
-    return {"error": SUSPENDED} if is_suspended else {}
+    return {"error": "it is suspended; kill -CONT {}".format(pid)} if is_suspended else {}
 
 
 def reason(messages: bytes) -> str:
