@@ -151,8 +151,9 @@ def test_ctrl_c_in_wait_leaves_the_job_running(program: Program, distrun: Distru
         try:
             job.wait(0.1)
         except distrun.WaitTimeoutError:
-            print(*set(sys.modules) - before, flush=True)
+            imported = set(sys.modules) - before
         try:
+            print(*imported, flush=True)
             job.wait()
         except KeyboardInterrupt:
             print("interrupted", job.status().state)
