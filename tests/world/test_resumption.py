@@ -143,6 +143,19 @@ def test_lines_printed_in_a_cut_are_shown_at_their_place(is_ending: bool, world:
     assert not any(map(job.files_left_on, ("h1", "h2", "h3")))
 
 
+def test_nothing_is_left_of_a_worker_that_a_resumed_job_had_no_room_for(world: Launch) -> None:
+    job = world(3, cluster={"worker": 3}, restart={"min_workers": 2})
+    job.print_lines("worker:2", 1, 5)
+    job.cut("h2")
+    job.until(lambda: job.running == {"worker:0": "h1", "worker:1": "h3"}, 90)
+    lose_supervisor(job)
+    job.mend("h2")
+    job.resume()
+    job.until(lambda: len(job.running) >= 2, 120)
+    job.succeed()
+    assert not any(map(job.files_left_on, ("h1", "h2", "h3")))
+
+
 def test_a_host_that_stays_away_is_named_with_the_folder_of_its_logs(world: Launch) -> None:
     job = world(3, spares=1)
     job.cut("h2")

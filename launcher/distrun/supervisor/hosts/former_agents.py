@@ -297,7 +297,7 @@ def find_former_agents(
         if host.kind == "srun":
             continue  # Slurm ends a step with its srun, and all steps with their allocation
         mirror = LogMirror(folder.logs, min(limits, default=None))
-        for task in former.tasks.values():
+        for task in (*former.tasks.values(), *former.dropped.values()):
             if task.host == name:
                 mirror.resume(folder.log_of(task.name).name, task.log_start)
         found.append(
