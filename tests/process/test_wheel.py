@@ -87,6 +87,7 @@ def test_the_wheel_needs_no_checkout(installed: Path, distrun_home: Path, tmp_pa
     assert configs["worker:0"]["cluster"] == configs["worker:1"]["cluster"]
     assert len(set(configs["worker:0"]["cluster"]["worker"])) == 2
     tmp_path.joinpath("bundled.yaml").write_text(SPEC.replace("trivial.py", "mnist"))
+    run(installed, "run", "--detach", "sleep", "600", cwd=tmp_path)
     for words, lacking in (
         ("report", "a report needs jinja2"),
         ("watch", "watch needs textual"),
@@ -98,6 +99,7 @@ def test_the_wheel_needs_no_checkout(installed: Path, distrun_home: Path, tmp_pa
         assert lacking in done.stderr
         assert "pip install" in done.stderr
         assert "Traceback" not in done.stderr
+    run(installed, "kill", cwd=tmp_path)
     # It finds its own jobs and templates.
     plan = run(installed, "plan", "bundled.yaml", "--json", cwd=tmp_path).stdout
     assert json.loads(plan)["version"] == 2
