@@ -108,7 +108,9 @@ def test_links_are_restored(pods: Cluster, distrun: Distrun, pod_spec: PodSpec) 
         with contextlib.suppress(psutil.NoSuchProcess):  # others come and go
             each.suspend() if "exec" in each.cmdline() else None
     wait_until_restored(4)
-    assert all(processes_on(node, "python3") for node in pods.nodes)
+    wait_until(
+        lambda: all(processes_on(node, "python3") for node in pods.nodes), what="its agents run"
+    )
     frozen = [supervisor, *supervisor.children(recursive=True)]
     for each in frozen:
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -217,6 +217,17 @@ def test_an_interrupted_submit(spec: Spec, answer: Path, monkeypatch: pytest.Mon
     assert (folder / "removed").exists()
 
 
+def test_a_former_pod_that_is_ending_is_not_that_of_the_supervisor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, former = _supervisor(RUNNING)
+    former["metadata"]["deletionTimestamp"] = "2020-01-01T00:00:00Z"
+    answers = iter([[former], [former, *_supervisor(RUNNING)]])
+    monkeypatch.setattr(batch_job, "objects", lambda _: {NAME: next(answers)})
+    submission._wait_for_pod(BatchJob(id=NAME), 60.0, print)
+    assert not [*answers]
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> JobFolder:
     made = job_folder.create(JobFolder(tmp_path / "jobs/x-aaaaaa"), b"")

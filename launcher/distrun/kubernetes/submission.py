@@ -145,7 +145,8 @@ def _wait_for_pod(batch: BatchJob, seconds: float | None, say: Callable[[str], N
     told = time.monotonic() + 2
     while True:
         items = batch_job.objects(batch).get(batch.id, [])
-        found = [each for each in items if each["kind"] == "Pod"]
+        # The pod of a former supervisor, which has the same labels, may still be ending.
+        found = [each for each in items if each["kind"] == "Pod" and not pods.is_ending(each)]
         if any(map(pods.is_running, found)):
             return
         causes = [pods.obstacle(each) for each in found]
