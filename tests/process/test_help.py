@@ -317,13 +317,28 @@ def in_bash(folder: Path, tools: Path, *lines: str) -> list[list[str]]:
     return [line.split() for line in done.stdout.splitlines()]
 
 
-def test_zsh_completes_without_any_set_up(distrun: Distrun) -> None:
-    if lacking := missing(["zsh"]):
+NEVER_ON = "Exit codes and ranges after which nothing is restarted, whatever `on` says."
+
+
+@pytest.mark.parametrize(
+    ("shell", "script", "printed"),
+    [
+        ("zsh -fc", 'eval "$(distrun completion zsh)"; print $_comps[distrun]',
+         "_distrun_completion\n"),
+        ("fish -Nc",
+         "distrun completion fish | source; complete -C 'distrun launch x --set restart.never'",
+         f"restart.never_on=\t{NEVER_ON}\n"),
+    ],
+)  # fmt: skip
+def test_other_shells_complete_without_any_set_up(
+    distrun: Distrun, shell: str, script: str, printed: str
+) -> None:
+    name, option = shell.split()
+    if lacking := missing([name]):
         pytest.skip(lacking)
-    script = 'eval "$(distrun completion zsh)"; print $_comps[distrun]'
     path = f"{distrun.write_tool()}:{os.environ['PATH']}"
-    done = captured(["zsh", "-fc", script], env={"PATH": path, "HOME": str(distrun.home)})
-    assert (done.stdout, done.stderr) == ("_distrun_completion\n", "")
+    done = captured([name, option, script], env={"PATH": path, "HOME": str(distrun.home)})
+    assert (done.stdout, done.stderr) == (printed, "")
 
 
 @pytest.fixture

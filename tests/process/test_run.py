@@ -117,6 +117,12 @@ def test_the_printed_file_is_the_same_job(distrun: Distrun, script: Path) -> Non
 
 
 @pytest.mark.usefixtures("script")
+def test_the_printed_file_is_as_strict_as_the_command(distrun: Distrun) -> None:
+    assert read(printed_spec(distrun, "--strict", "train.py")).strict
+    assert not read(printed_spec(distrun, "train.py")).strict
+
+
+@pytest.mark.usefixtures("script")
 def test_the_printed_file_works_in_another_folder(distrun: Distrun) -> None:
     """Paths in it are relative to the folder that it is written to, where there is one."""
     elsewhere = distrun.cwd / "specs" / "job.yaml"

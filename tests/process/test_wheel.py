@@ -87,6 +87,7 @@ def test_the_wheel_needs_no_checkout(installed: Path, distrun_home: Path, tmp_pa
     assert configs["worker:0"]["cluster"] == configs["worker:1"]["cluster"]
     assert len(set(configs["worker:0"]["cluster"]["worker"])) == 2
     tmp_path.joinpath("bundled.yaml").write_text(SPEC.replace("trivial.py", "mnist"))
+    assert "has ended" in run(installed, "stacks", cwd=tmp_path, code=2).stderr
     run(installed, "run", "--detach", "sleep", "600", cwd=tmp_path)
     for words, lacking in (
         ("report", "a report needs jinja2"),

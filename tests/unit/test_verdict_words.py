@@ -43,6 +43,16 @@ DUMP = (
 )
 
 
+def test_advice_for_several_hosts_names_none_in_its_commands() -> None:
+    causes = [
+        Cause(Code.HOST_UNUSABLE, host=host, within=(Cause(code, commands=(f"ssh {host}",)),))
+        for host, code in (("a", Code.ACCOUNT_RUNS_NO_COMMANDS), ("b", Code.PYTHON_MISSING))
+    ]
+    advice = not_none(cause_advice(Cause(Code.HOSTS_UNUSABLE, within=tuple(causes))))
+    assert "give it a login shell" in advice
+    assert "`ssh HOST exec true`" in advice
+
+
 def alone(log: str, code: int | None = 1, signal: int | None = None) -> Verdict:
     job = play(["mwm worker:2"])
     job.gone("worker:1", code, signal)

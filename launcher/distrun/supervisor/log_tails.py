@@ -33,6 +33,8 @@ _WORDS = (b"\nepoch ", b"epoch", b"step", b"iter", b"batch", b"loss")
 _LONGEST_LINE = 8192
 """Bytes of an unfinished line that are read again with its rest. Keras writes many backspaces."""
 _LINE_END = re.compile(rb"[\r\n]")
+_DIGIT = re.compile(rb"\d")
+"""All output with progress has one. Only then are the slow expressions compiled."""
 _BLANK = re.compile(rb"(?:\A|\r) +\r")
 """tqdm overwrites a bar with spaces to remove it."""
 _SERVING = re.compile(rb"Started server with target: grpc://(\S+)\s")
@@ -100,6 +102,8 @@ class TailedLog:
 
     def _read_progress(self, text: bytes) -> None:
         if self._printed is None:
+            if not _DIGIT.search(text):
+                return
             from distrun.job.printed_progress import PrintedProgress
 
             self._printed = PrintedProgress()

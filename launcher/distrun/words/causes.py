@@ -103,6 +103,7 @@ _FAULTS = {
     int(signal.SIGALRM): "it sets a timer (`alarm`), and the time was over",
 }
 """What to do about a crash, by its signal."""
+_COMMAND = re.compile(r"`[^`]*`")
 _FATAL_OF_PYTHON = re.compile(r"^F.{0,60}\.py:\d+\] ")
 """Begins what absl's logging.fatal prints."""
 _BY_TEXT = [row.partition(" => ")[::2] for row in read_rows(__spec__, "remedies.txt")]
@@ -273,10 +274,14 @@ def _advice_for_hosts(causes: tuple[Cause, ...]) -> str:
     hosts: dict[str, list[str]] = {}
     for each in causes:
         if advice := cause_advice(each):
-            hosts.setdefault(advice.replace(f" {each.host} ", " HOST "), []).append(each.host)
+            hosts.setdefault(_for_any_host(advice, each.host), []).append(each.host)
     if len(hosts) < 2:
         return "".join(advice.replace(" HOST ", f" {names[0]} ") for advice, names in hosts.items())
     return "\n".join(f"{format_host_names(names)}: {each}" for each, names in hosts.items())
+
+
+def _for_any_host(advice: str, host: str) -> str:
+    return _COMMAND.sub(lambda found: found[0].replace(f" {host} ", " HOST "), advice)
 
 
 def _advice_within(cause: Cause) -> str:
