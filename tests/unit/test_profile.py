@@ -44,6 +44,8 @@ CALL = ("Function.__call__", f"{TF}eager/polymorphic_function/polymorphic_functi
 SAVES = ("CheckpointManager.save", f"{TF}checkpoint/checkpoint_management.py", 808)
 STEP = (EXECUTE, CALL, TRAIN, MODULE)
 TRACES = (("func_graph_from_py_func", f"{TF}framework/func_graph.py", 9), CALL, TRAIN, MODULE)
+COMPILES = f"{TF}eager/polymorphic_function/tracing_compilation.py"
+LOOKUP = ("trace_function", COMPILES, 178)
 POOL = ("IMapIterator.next", "/usr/lib/python3.11/multiprocessing/pool.py", 9)
 SUMMARIES = ("TensorBoard._log_weights", f"{KERAS}callbacks/tensorboard.py", 1)
 ALL_REDUCE = ("CollectiveAllReduce.reduce", f"{TF}distribute/cross_device_ops.py", 1226)
@@ -58,7 +60,7 @@ GENERATOR = (
 def test_frames_of_tensorflow_are_where_they_are_looked_for() -> None:
     need_tensorflow()
     folder = Path(not_none(not_none(find_spec("tensorflow")).origin)).parent
-    for name, path, *_ in (EXECUTE, CALL, SAVES, TRACES[0], ALL_REDUCE, *GENERATOR[1:]):
+    for name, path, *_ in (EXECUTE, CALL, SAVES, TRACES[0], LOOKUP, ALL_REDUCE, *GENERATOR[1:]):
         text = (folder / path.partition("/tensorflow/")[2]).read_text()
         assert f"def {name.rpartition('.')[2]}(" in text, name
 
@@ -127,6 +129,8 @@ def profiled(*parts: Any, **more: Any) -> TaskProfile:
         (LOADS, Kind.INPUT),
         ((EXECUTE, ("Model.evaluate", f"{KERAS}engine/training.py", 9), TRAIN), Kind.EVALUATION),
         (TRACES, Kind.TRACING),
+        # Each call looks for a graph that fits.
+        ((LOOKUP, CALL, TRAIN, MODULE), Kind.STEP),
         ((("train", "/home/u/train.py", 50, "print(step, loss)"), MODULE), Kind.PRINTING),
         ((("recvn", "/home/u/net.py", 7, "d = s.recv(n - len(b))"), TRAIN), Kind.STEP),
         (((*TRAIN, "total = comm.Allreduce(grads)"), MODULE), Kind.STEP),
@@ -215,6 +219,8 @@ def slow(*parts: Any, **more: Any) -> Any:
         ([(STEP, 0.5, 1.0), ((SAVES, TRAIN), 0.5, 0.1)], {}, [Obstacle.MORE_OF_A_KIND]),
         ([(STEP, 1.0, 1.0)], {}, [Obstacle.LONGER_STEPS]),
         ([(STEP, 1.0, 0.4)], {"throttled": 0.6, "quota": 0.4}, [Obstacle.THROTTLED]),
+        ([(STEP, 0.8, 0.4), (LOADS, 0.2, 0.1)], {"throttled": 1.6, "quota": 0.4},
+         [Obstacle.THROTTLED, Obstacle.MORE_OF_A_KIND]),
         ([(STEP, 1.0, 0.4)], {"wait": 0.6, "nice": 10}, [Obstacle.NO_CORE, Obstacle.NICE]),
         ([(STEP, 1.0, 0.4)], {"wait": 0.6, "host_busy": 7.9},
          [Obstacle.NO_CORE, Obstacle.BUSY_NEIGHBOUR]),
@@ -231,6 +237,20 @@ def test_a_straggler_is_named(parts: Any, more: dict[str, Any], obstacles: list[
     assert found.gain == pytest.approx(0.5, abs=0.02)
     assert [each.obstacle for each in found.reasons] == obstacles
     assert all(reason_text(each) for each in found.reasons)
+    assert all(each.amount <= 1.0 for each in found.reasons if each.obstacle is Obstacle.THROTTLED)
+
+
+def test_a_slow_link_is_told_though_another_task_works_longer_to_receive() -> None:
+    trips = {(0, 1): 13, (1, 0): 30, (1, 2): 14, (2, 1): 17, (0, 2): 17, (2, 0): 2}
+    look = []
+    for n, (cores, wait) in enumerate(((0.05, 0.18), (0.04, 0.09), (0.09, 0.4))):
+        ends = [((10 * a + b, 10 * b + a), trip) for (a, b), trip in trips.items() if a == n]
+        counted = [(*ports, 9000, 9000, 0, 0, 1000 * trip, 9) for ports, trip in ends]
+        task, part = f"worker:{n}", (STEP, 1.0, cores)
+        look.append(profiled(part, task=task, wait=wait, connections=counted))
+    members = [each.task for each in look]
+    found = not_none(advise_by_profiles([look] * 3, members, {}, dict.fromkeys(members, 3.0)))
+    assert (found.symptom, found.task, found.usual) == (Symptom.SLOW_LINK, "worker:1", 0.002)
 
 
 def test_a_task_that_hardly_steps_is_not_slow_for_want_of_a_core() -> None:

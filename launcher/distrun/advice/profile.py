@@ -9,6 +9,7 @@ one, the job would gain the difference.
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from bisect import bisect_right
@@ -56,7 +57,7 @@ _NAMED = (
     (Kind.EVALUATION, _EVALUATION),
     (Kind.EVALUATION, _OWN_EVALUATION),
     (Kind.PRINTING, r" \S*/(?:tensorboard/\S*|callbacks/tensorboard|ops/summary_ops_v2)\.py$"),
-    (Kind.TRACING, r"(?:func_graph_from_py_func|trace_function|converted_call) [^ ]*/tensorflow/"),
+    (Kind.TRACING, r"(?:func_graph_from_py_func|_create_concrete_function|converted_call) [^ ]*/tensorflow/"),
     (Kind.STEP, r" [^ ]*/tensorflow/python/distribute/cross_device_\w+\.py$"),
     (Kind.INPUT, r"__next__ [^ ]*/(?:iterator_ops|input_lib|data_adapter|dataloader)\.py$"),
     (Kind.INPUT, r"(?:_next_internal|get_next\w*) [^ ]*/(?:gen_dataset_ops|iterator_ops)\.py$"),
@@ -376,6 +377,8 @@ def straggler(
     starved = statistics.median(each.shares.get(Kind.NO_CORE, 0.0) for each in others)
     if gaps[first - 1] < _CHANCE * starved and not any(each.kind for each in reasons):
         return None
+    if not reasons and find_slow_link(find_traffic(profiles), members) is not None:
+        return None  # what comes late over that link takes more calls
     return Straggler(
         task=slowest.task,
         gain=slowest.own - others[-1].own,
@@ -417,12 +420,15 @@ def find_slow_link(traffic: Sequence[Traffic], members: Collection[str]) -> Slow
         traffic: between all tasks.
         members: the tasks that take each step together, of which two have to be compared.
     """
-    links = [({each.task, each.peer}, each.round_trip) for each in traffic]
-    links = [(ends, trip) for ends, trip in links if ends <= {*members}]
-    tasks = set().union(*(ends for ends, _ in links))
-    nearest = {task: min(trip for ends, trip in links if task in ends) for task in sorted(tasks)}
+    links: dict[frozenset[str], float] = {}  # the faster way: answers to rare packets are delayed
+    for each in traffic:
+        if {each.task, each.peer} <= {*members}:
+            ends = frozenset((each.task, each.peer))
+            links[ends] = min(each.round_trip, links.get(ends, math.inf))
+    tasks = sorted(frozenset().union(*links))
+    nearest = {task: min(trip for ends, trip in links.items() if task in ends) for task in tasks}
     slowest = max(nearest, key=lambda task: nearest[task], default="")
-    others = [trip for ends, trip in links if slowest not in ends]
+    others = [trip for ends, trip in links.items() if slowest not in ends]
     if not others or nearest[slowest] < max(_LEAST_TRIP, _SLOWER_TRIP * statistics.median(others)):
         return None
     usual = statistics.median(others)
@@ -452,21 +458,25 @@ def _reasons(
         for kind, share in slowest.shares.items()
     }
     longer = {kind: both for kind, both in shares.items() if both[0] - both[1] >= _LEAST_SHARE}
+    # Each core of its host is stopped by itself.
+    throttled = min(1.0, mine.throttled / max(0.1, slowest.seconds))
+    is_throttled = throttled >= _LEAST_SHARE
+    stop = Reason(obstacle=Obstacle.THROTTLED, amount=throttled, usual=mine.quota)
+    found = [(throttled, stop)] if is_throttled else []
     for kind in (each for each in longer if each not in _COMMON):
-        (share, median), place = longer[kind], slowest.places.get(kind, "")
-        yield Reason(
-            obstacle=Obstacle.MORE_OF_A_KIND, amount=share, usual=median, kind=kind, place=place
+        (amount, median), place = longer[kind], slowest.places.get(kind, "")
+        more = Reason(
+            obstacle=Obstacle.MORE_OF_A_KIND, amount=amount, usual=median, kind=kind, place=place
         )
-    throttled = mine.throttled / max(0.1, slowest.seconds)
+        found.append((amount - median, more))
+    yield from (each for _, each in sorted(found, key=lambda each: -each[0]))
     cores = statistics.median(each.cores for each in usual)
-    if throttled >= _LEAST_SHARE:
-        yield Reason(obstacle=Obstacle.THROTTLED, amount=throttled, usual=mine.quota)
     if mine.cores < cores:
         yield Reason(obstacle=Obstacle.FEWER_CORES, amount=mine.cores, usual=cores)
     starved = statistics.median(each.starved for each in others)
     delay, usual_delay = shares.get(Kind.NO_CORE, (0.0, 0.0))
     is_starved = slowest.starved - starved >= LEAST_GAIN and delay >= usual_delay
-    if throttled < _LEAST_SHARE and is_starved:
+    if is_starved and not is_throttled:
         yield Reason(obstacle=Obstacle.NO_CORE, amount=slowest.starved, usual=starved)
         nice = statistics.median(each.nice for each in usual)
         if mine.nice > nice:
