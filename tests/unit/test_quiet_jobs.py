@@ -161,7 +161,8 @@ class Watched(World):
         self.cores: dict[str, float] = {}
         """In use by each task; 1 for those that are not named."""
         self.rates: dict[str, float] = {}
-        """Steps a second."""
+        """Steps a second, since `began`. Until then, and of those that are not named: 2."""
+        self.began = 1000.0
         self.silent: set[str] = set()
         """Those that report none."""
         self.looks = 0
@@ -187,7 +188,8 @@ class Watched(World):
             for task, host in [(each.name, each.host) for each in self.state.tasks.values()]:
                 if task in self.silent:
                     continue
-                step = str(int(10 + self.rates.get(task, 2.0) * (self.now - 1000.0)))
+                before, since = self.began - 1000.0, self.now - self.began
+                step = str(int(10 + 2.0 * before + self.rates.get(task, 2.0) * since))
                 report = protocol.Progress(
                     task, {"STEP": step, "STEPS": "100010"}, self.now + NOW - 1000.0
                 )
@@ -244,6 +246,18 @@ def test_healthy_is_silent(watch: Watch, first: dict[str, float], later: dict[st
     world.wait(200.0)
     assert world.looks >= 6
     assert not world.of(events.JobAdvised)
+
+
+def test_a_task_that_becomes_slow_is_told_soon(watch: Watch) -> None:
+    world = watch("multi_worker_mirrored")
+    world.wait(300.0)
+    looks = world.looks
+    world.wait(400.0)
+    assert world.looks == looks, "as long as all take as many steps as before"
+    world.cores, world.began, world.rates = SLOW, world.now, dict.fromkeys(world.state.tasks, 1.0)
+    world.wait(240.0)
+    (event,) = world.of(events.JobAdvised)
+    assert not_none(event.finding).task == "worker:2"
 
 
 def test_a_worker_that_takes_fewer_steps_is_told(watch: Watch) -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _FIRST, _BETWEEN, _PAUSE, _PAUSE_WITH_ADVICE = 45.0, 30.0, 1200.0, 300.0
 """Seconds until the first look, from one to the next, and after some of them."""
+_BETWEEN_RATES, _SLOWER = 60.0, 0.7
+"""Seconds, and of its steps a second until then: a task that takes fewer is looked at at once."""
 _LOOKS = 3
 _SECONDS = 2
 """How long each sample takes: py-spy then uses a fiftieth of a core."""
@@ -36,9 +38,10 @@ class Advisor:
     def __init__(self, job: RunningJob, running: RunningTasks) -> None:
         self._job, self._running = job, running
         self._next = job.loop.call_at(None, self._look)
+        self._quiet_until = 0.0
         self._looks: list[list[TaskProfile]] = []
         self._reports: dict[str, list[Report]] = {}
-        """The steps that each task had reported at the first look, and at the end of each."""
+        """The steps that each task had reported at the first look, the end of each, and since."""
         self._told: set[tuple[str, str]] = set()
 
     def on_event(self, _before: JobState, event: Event, state: JobState) -> None:
@@ -46,13 +49,15 @@ class Advisor:
         if state.outcome is not None or isinstance(event, (FirstStep, TaskEnded)):
             self._looks = []
             self._told.clear()  # what was said before tasks began is not shown any more
-            self._next.move(self._job.loop.now() + _FIRST)
+            self._rest(_FIRST)
         if state.outcome is not None:
             self._next.cancel()
 
     def _look(self) -> None:
-        state = self._job.state
-        self._next.move(self._job.loop.now() + _FIRST)  # if it is no time to look
+        state, now = self._job.state, self._job.loop.now()
+        self._next.move(now + _BETWEEN_RATES)  # if it is no time to look
+        if now < self._quiet_until and not self._is_slower():
+            return
         is_saving = any(state.tasks[each].is_saving for each in state.training)
         if state.phase is not JobPhase.RUNNING or is_saving:
             return
@@ -75,6 +80,13 @@ class Advisor:
         """The tasks that take each step together: often, only one of them reports its steps."""
         return [task.name for task in self._job.state.synchronous_tasks][:_MOST_TASKS]
 
+    def _is_slower(self) -> bool:
+        """Whether a task took fewer steps in the last minute than before."""
+        self._note_steps()
+        each_one = map(steps_over_time, self._reports.values())
+        rates = [(steps_a_second(each[:-1]), steps_a_second(each[-2:])) for each in each_one]
+        return any(0 < now < _SLOWER * before for before, now in rates)
+
     def _note_steps(self) -> None:
         for each in self._running.progress:
             if STEP in (values := numbers(each.values)):
@@ -91,16 +103,19 @@ class Advisor:
         is_whole = {each.task for each in profiles} == set(names)
         if state.phase is not JobPhase.RUNNING or not is_whole:
             self._looks = []
-            self._next.move(self._job.loop.now() + _PAUSE)
+            self._rest(_PAUSE)
             return
         self._looks.append(profiles)
         self._note_steps()
-        pause = _BETWEEN
+        self._rest(_BETWEEN)
         if len(self._looks) == _LOOKS:
             self._report()
             self._looks = []
-            pause = _PAUSE_WITH_ADVICE if self._told else _PAUSE
-        self._next.move(self._job.loop.now() + pause)
+            self._rest(_PAUSE_WITH_ADVICE if self._told else _PAUSE)
+
+    def _rest(self, seconds: float) -> None:
+        self._quiet_until = self._job.loop.now() + seconds
+        self._next.move(self._job.loop.now() + min(seconds, _BETWEEN_RATES))
 
     def _report(self) -> None:
         from distrun.advice.rules import advise_by_profiles
