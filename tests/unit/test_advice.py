@@ -13,6 +13,7 @@ from distrun.advice.rules import advise, find_slowdown
 from distrun.cli.ps import print_messages
 from distrun.frozen import replace
 from distrun.job import events
+from distrun.job.end_report import failure_report
 from distrun.job.folder import JobFolder
 from distrun.job.history import HistoryLog, Sample
 from distrun.job.job import Job as ReadJob
@@ -121,9 +122,11 @@ def test_status_ps_and_json_say_it(tmp_path: Path, capsys: pytest.CaptureFixture
     half = ReadJob(folder, job.state)
     half.supervisor = 1
     assert half.progress == half.tasks[1].progress, "of the one that runs"
+    job.stop()
     job.gone("worker:1")
     job.finish()
     ended = ReadJob(folder, replace(job.state, ended_at=time.time()))
+    assert f"  slow          {ended.advice_words}" in failure_report(ended)
     assert "while it runs" not in ended.advice_words
     assert ended.advice_words in job_notes(ended)
 

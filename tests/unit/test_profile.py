@@ -217,6 +217,8 @@ def slow(*parts: Any, **more: Any) -> Any:
     ("parts", "more", "obstacles"),
     [
         ([(STEP, 0.5, 1.0), ((SAVES, TRAIN), 0.5, 0.1)], {}, [Obstacle.MORE_OF_A_KIND]),
+        ([(STEP, 0.05, 0.0), ((SAVES, TRAIN), 0.95, 0.1)], {"wait": 0.6},
+         [Obstacle.MORE_OF_A_KIND]),  # it hardly steps
         ([(STEP, 1.0, 1.0)], {}, [Obstacle.LONGER_STEPS]),
         ([(STEP, 1.0, 0.4)], {"throttled": 0.6, "quota": 0.4}, [Obstacle.THROTTLED]),
         ([(STEP, 0.8, 0.4), (LOADS, 0.2, 0.1)], {"throttled": 1.6, "quota": 0.4},
@@ -344,6 +346,7 @@ def test_of_many_tasks_for_long_an_answer_can_be_read(monkeypatch: pytest.Monkey
     found = sampling.record(None, {f"worker:{n}": [os.getpid()] for n in range(8)}, 240, 1 << 20)
     read = stacks.decode(json.dumps(found))
     assert [len(not_none(each.recording).readings) > 1000 for each in read] == [True] * 8
+    assert read[0].error == "there is no py-spy"
     found = sampling.record(None, {f"worker:{n}": [os.getpid()] for n in range(8)}, 240, 1 << 17)
     assert ["too many samples" in each["error"] for each in found] == [False] * 3 + [True] * 5
 

@@ -57,7 +57,10 @@ _NAMED = (
     (Kind.EVALUATION, _EVALUATION),
     (Kind.EVALUATION, _OWN_EVALUATION),
     (Kind.PRINTING, r" \S*/(?:tensorboard/\S*|callbacks/tensorboard|ops/summary_ops_v2)\.py$"),
-    (Kind.TRACING, r"(?:func_graph_from_py_func|_create_concrete_function|converted_call) [^ ]*/tensorflow/"),
+    (
+        Kind.TRACING,
+        r"(?:func_graph_from_py_func|_create_\w+_function|converted_call) [^ ]*/tensorflow/",
+    ),
     (Kind.STEP, r" [^ ]*/tensorflow/python/distribute/cross_device_\w+\.py$"),
     (Kind.INPUT, r"__next__ [^ ]*/(?:iterator_ops|input_lib|data_adapter|dataloader)\.py$"),
     (Kind.INPUT, r"(?:_next_internal|get_next\w*) [^ ]*/(?:gen_dataset_ops|iterator_ops)\.py$"),
@@ -475,7 +478,7 @@ def _reasons(
         yield Reason(obstacle=Obstacle.FEWER_CORES, amount=mine.cores, usual=cores)
     starved = statistics.median(each.starved for each in others)
     delay, usual_delay = shares.get(Kind.NO_CORE, (0.0, 0.0))
-    is_starved = slowest.starved - starved >= LEAST_GAIN and delay >= usual_delay
+    is_starved = slowest.starved - starved >= LEAST_GAIN and delay - usual_delay >= _LEAST_SHARE
     if is_starved and not is_throttled:
         yield Reason(obstacle=Obstacle.NO_CORE, amount=slowest.starved, usual=starved)
         nice = statistics.median(each.nice for each in usual)

@@ -81,8 +81,9 @@ def take(
             raise HostError("py-spy is not installed here", hint=console.install_command("py-spy"))
         found = control.take_stacks(folder, program, names, native=native, seconds=seconds)
     if found is None:
+        when = "has ended: nothing of it runs" if state.phase.is_final else "has ended meanwhile"
         raise UsageError(
-            f"job {folder.job_id} has ended: nothing of it runs",
+            f"job {folder.job_id} {when}",
             hint=f"see what it printed last: distrun logs {folder.job_id} -n 20",
         )
     if not (found.processes or found.silent):

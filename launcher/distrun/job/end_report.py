@@ -82,6 +82,7 @@ def failure_report(job: Job, *, shown: Container[str] = (), left_out: str = "") 
     logs = f"{printable(str(folder.logs))}   (distrun logs {state.job_id})"
     lines += [labelled("record", job.record_note)] if job.record_note else []
     lines.append(labelled("logs", "; ".join(filter(None, (logs, left_out)))))
+    lines += [labelled("slow", printable(job.advice_words))] if job.advice is not None else []
     is_said = outcome.result is Result.FAILED and any(cause in line for line in lines)
     lines.append(exit_line(outcome, with_cause=not is_said))
     return lines

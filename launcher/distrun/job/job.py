@@ -440,7 +440,7 @@ class Job:
         """What costs much of its time; None: nothing, or it has failed, or was short."""
         outcome, tasks = self.outcome, [*self.state.tasks.values()][:_MOST_ADVISED]
         began = max([self.state.created_at, *(task.started_at or 0.0 for task in tasks)])
-        has_failed = outcome is not None and outcome.result is not Result.SUCCEEDED
+        has_failed = outcome is not None and outcome.result is Result.FAILED
         if has_failed or (self.state.ended_at or time.time()) - began < SECONDS:
             return None
         advised = (each for each in reversed(self.history) if isinstance(each, events.JobAdvised))

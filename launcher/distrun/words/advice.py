@@ -32,6 +32,10 @@ _REASONS = {
     Obstacle.MORE_OF_A_KIND: "{kind}: {amount:.0%} of its time, {usual:.0%} of the others'{place}",
 }
 _SEE = "to see why while it runs: distrun profile {job}"
+_ONCE = (
+    "pass tensors instead of Python numbers, batches of one shape, and define `tf.function`s once, "
+    "outside of the loop"
+)
 _TEXTS = {
     Symptom.BEHIND: "{task} is behind: it takes {rate} steps a second, others {usual_rate}",
     Symptom.WAITED_FOR: (
@@ -42,13 +46,21 @@ _TEXTS = {
         "{name}"
     ),
     Symptom.RETRACING: (
-        "{task} makes a new graph at {amount:.0f} calls in a row of {name} (retracing): pass it "
-        "tensors instead of Python numbers, batches of one shape, and define it once"
+        "{task} makes a new graph at {amount:.0f} calls in a row of {name} (retracing): " + _ONCE
     ),
-    Symptom.INPUT: "its steps wait for input {amount:.0%} of the time{place}",
-    Symptom.TRACING: "TensorFlow makes graphs {amount:.0%} of the time{place}",
-    Symptom.PRINTING: "printing takes {amount:.0%} of the time{place}",
-    Symptom.SAVING: "saving takes {amount:.0%} of the time{of_task}{place}",
+    Symptom.INPUT: (
+        "the steps wait for input {amount:.0%} of the time{place}: cache or prefetch it, or make "
+        "it in parallel (distrun explain input)"
+    ),
+    Symptom.TRACING: "TensorFlow makes graphs {amount:.0%} of the time{place}: " + _ONCE,
+    Symptom.PRINTING: (
+        "printing and summaries take {amount:.0%} of the time{place}: write them every hundredth "
+        "step"
+    ),
+    Symptom.SAVING: (
+        "saving takes {amount:.0%} of the time{of_task}{place}: save less often, or to a faster "
+        "disk"
+    ),
     Symptom.SMALL_STEPS: (
         "its steps wait for the other tasks {amount:.0%} of the time, at {usual_rate} steps a "
         "second: larger batches need fewer all-reduces"
@@ -56,8 +68,8 @@ _TEXTS = {
     Symptom.GPU_IDLE: "no task's GPUs are busy for more than {shown:.0%} of the time",
     Symptom.IDLE: "no task uses more than {shown:.2f} of a core, though they take steps",
 }
-_WITHOUT_PROFILE = (Symptom.REPLACED, Symptom.RETRACING, Symptom.SMALL_STEPS)
-"""Of which a profile would say no more."""
+_WITH_PROFILE = (Symptom.BEHIND, Symptom.WAITED_FOR, Symptom.GPU_IDLE, Symptom.IDLE)
+"""Of which a profile says more, if no reason is known."""
 _LOOKS: dict[Symptom, str] = {
     Symptom.BEHIND: "a task takes less than 0.7 of the steps a second of the others of its role",
     Symptom.WAITED_FOR: """in a group that takes each step together, the others wait a fifth of the
@@ -85,12 +97,12 @@ _TO_DO: dict[Symptom, str] = {
         its host, more work; `distrun profile` names the line""",
     Symptom.REPLACED: """correct that error: `multiprocessing.Pool` replaces children that their
         initializer ends, again and again; `ProcessPoolExecutor` raises BrokenProcessPool""",
-    Symptom.RETRACING: """pass tensors instead of Python numbers, batches of one shape, and define
-        `tf.function`s once, outside of the loop""",
+    Symptom.RETRACING: _ONCE,
     Symptom.INPUT: """`cache`, `prefetch` and `map(..., num_parallel_calls=tf.data.AUTOTUNE)`; no
         generator in Python; files on a local disk""",
-    Symptom.TRACING: "as for `retracing`",
-    Symptom.PRINTING: "print every hundredth step; a loss that is printed waits for its step",
+    Symptom.TRACING: _ONCE,
+    Symptom.PRINTING: """print every hundredth step, where a loss waits for its step; a higher
+        `update_freq`, and no `histogram_freq`, of the callback TensorBoard""",
     Symptom.SAVING: "save less often, or to a faster disk",
     Symptom.SLOW_LINK: """another host, or a host in the same network as the others; `ping` shows
         the same; larger batches need fewer all-reduces""",
@@ -118,8 +130,8 @@ def advice_text(advice: Advice, job: str | None) -> str:
         place=f" ({advice.name})" if advice.name else "",
     )
     reasons = "".join(f"; {reason_text(each)}" for each in advice.reasons)
-    see = "" if job is None or advice.symptom in _WITHOUT_PROFILE else f"; {_SEE.format(job=job)}"
-    return f"{words}{reasons}{see}"
+    has_more = job is not None and advice.symptom in _WITH_PROFILE and not reasons
+    return f"{words}{reasons}; {_SEE.format(job=job)}" if has_more else f"{words}{reasons}"
 
 
 def link_text(task: str, round_trip: float, usual: float) -> str:

@@ -120,7 +120,8 @@ class _Recording:
         try:
             self._add_stacks(recording)
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-            why = reason(_content(self._messages)) or "there was no time left"
+            why = "there is no py-spy" if self._program is None else "there was no time left"
+            why = reason(_content(self._messages)) or why
             self._found["error"] = why[:_LONGEST_NAME]
         self._found.update(suspension(self._pid))
         return self._found
