@@ -80,7 +80,7 @@ _LOOKS: dict[Symptom, str] = {
     Symptom.INPUT: """the step waits for the next batch, or a generator in Python never waits for
         the steps""",
     Symptom.TRACING: "TensorFlow makes a graph of a function again and again",
-    Symptom.PRINTING: "a tenth of the time goes into print, logging, MLflow or the like",
+    Symptom.PRINTING: "a tenth of the time goes into print, logging, summaries or MLflow",
     Symptom.SAVING: "a tenth of the time goes into checkpoints",
     Symptom.SLOW_LINK: """packets between one task and all others take 2 ms or longer, five times as
         long as those between the others, and all tasks wait a fifth of the time""",
