@@ -32,8 +32,7 @@ from distrun.job.scheduler import QueueEntry, SchedulerError
 from distrun.job.stop_order import StopOrder
 from distrun.kubernetes import batch_job, guard, in_pod, keeper, kubectl, manifest, pods, submission
 from distrun.lifecycle import JobPhase, JobState
-from distrun.plan.placement import place
-from distrun.plan.replacement import place_again, room_of_hosts
+from distrun.plan.placement import place, place_again, room_of_hosts
 from distrun.spec.host_spec import HostSpec
 from distrun.spec.loader import load, load_mapping
 from distrun.spec.model import Spec

@@ -6,8 +6,15 @@ rest. `distrun plan` shows the same object that `distrun launch` runs.
 """
 
 from distrun.plan.facts import READ, HostFacts, visible_gpus
-from distrun.plan.placement import Placed, PortNeed, place, ports_needed, split_address
-from distrun.plan.replacement import place_again, room_of_hosts
+from distrun.plan.placement import (
+    Placed,
+    PortNeed,
+    place,
+    place_again,
+    ports_needed,
+    room_of_hosts,
+    split_address,
+)
 from distrun.plan.tasks import GPUS, LARGEST_VARIABLE, Plan, TaskPlan, common_env, make
 
 __all__ = [

@@ -12,7 +12,7 @@ from distrun.codec import to_json
 from distrun.errors import InvalidSpecError
 from distrun.frozen import Frozen, replace
 from distrun.job.events import TaskRecord
-from distrun.plan import freed_memory, paths
+from distrun.plan import freed_memory
 from distrun.plan.facts import HostFacts
 from distrun.plan.placement import Placed, split_address
 from distrun.plan.ranks import Rank, rank_variables, ranks, torchrun_variables
@@ -20,7 +20,7 @@ from distrun.plan.shares import divide_cores, divide_gpus, sharers
 from distrun.spec import placeholders, tensorflow_versions
 from distrun.spec.addresses import is_loopback
 from distrun.spec.host_spec import HostSpec
-from distrun.spec.model import EnvStyle, Memory, ProgramKind, Ready, Spec
+from distrun.spec.model import EnvStyle, Memory, ProgramKind, ProgramSpec, Ready, Spec, Sync
 from distrun.strategies import STRATEGIES, Role, Strategy
 
 LARGEST_VARIABLE = 128 * 1024
@@ -79,12 +79,8 @@ class TaskPlan(TaskRecord, kw_only=True):
         """The TF_CONFIG that is made from `cluster`, whose text all tasks share; empty: none is."""
         if self.cluster is None:
             return ()
-        return '{"cluster": ', self.cluster.text, f', "task": {json.dumps(self.tf_task)}}}'
-
-    @property
-    def tf_task(self) -> dict[str, Any]:
-        """The `task` of a TF_CONFIG that is made from `cluster`."""
-        return {"type": self.role.value, "index": self.index}
+        own = json.dumps({"type": self.role.value, "index": self.index})
+        return '{"cluster": ', self.cluster.text, f', "task": {own}}}'
 
     def fields(self) -> dict[str, Any]:
         """Return the task as JSON, without the addresses of others."""
@@ -339,8 +335,8 @@ def _plan_task(job: _Job, placed: Placed, facts: HostFacts, share: Mapping[str, 
         port_is_provisional=placed.address is None and address is not None,
         argv=_program_words(spec, placed, facts)
         + tuple(placeholders.fill(word, value_of) for word in words),
-        workdir=paths.workdir(spec.program, placed, facts),
-        or_home=paths.may_be_home(spec.program, placed, facts),
+        workdir=_workdir(spec.program, placed, facts),
+        or_home=_may_be_home(spec.program, placed, facts),
         env=env,
         cluster=None if owns_tf_config or "TF_CONFIG" in env else cluster,
         all_addresses=job.all_addresses,
@@ -357,9 +353,7 @@ def _plan_task(job: _Job, placed: Placed, facts: HostFacts, share: Mapping[str, 
         unset=() if cluster is not None or owns_tf_config else ("TF_CONFIG",),
         log=f"{placed.role.role.value}-{placed.index}.log",
     )
-    if cluster is not None:
-        ends = '{"cluster": , "task": }' + json.dumps(task.tf_task)
-        _check_length("TF_CONFIG", len(ends) + len(cluster.text))
+    _check_length("TF_CONFIG", sum(map(len, task.tf_config_parts)))
     return task
 
 
@@ -392,13 +386,56 @@ def _program_words(spec: Spec, placed: Placed, facts: HostFacts) -> tuple[str, .
     program = spec.program_of(placed.role)
     target = program.target
     if program.kind is ProgramKind.COMMAND:
-        return (paths.relocated(program.argv[0], program, facts) or program.argv[0],)
+        return (_relocated(program.argv[0], program, facts) or program.argv[0],)
     here = program.interpreter_on(placed.host)
     python = here.path if here else placed.host.python or program.python or facts.python
-    python = paths.on_host(python, facts)
+    python = _on_host(python, facts)
     if program.kind is ProgramKind.MODULE:
         return (python, "-m", target)
-    return (python, paths.relocated(target, program, facts) or target)
+    return (python, _relocated(target, program, facts) or target)
+
+
+def _relocated(path: str, program: ProgramSpec, facts: HostFacts) -> str | None:
+    """The path in the host's copy for a path of the launching machine; None if it is not sent."""
+    if facts.files is None:
+        return None
+    base = program.sync_base.rstrip("/")
+    if path.rstrip("/") == base:
+        return facts.files
+    return facts.files + path[len(base) :] if path.startswith(base + "/") else None
+
+
+def _on_host(path: str, facts: HostFacts) -> str:
+    """A path that the spec has for a host, with the home folder of the login there for `~`."""
+    home = facts.environ.get("HOME", "")
+    return home + path[1:] if home and (path == "~" or path.startswith("~/")) else path
+
+
+def _workdir(program: ProgramSpec, placed: Placed, facts: HostFacts) -> str:
+    """The folder in which a task runs.
+
+    If the spec names one for the host, it is that. Otherwise it is the same folder as on this
+    machine, or its copy if it was sent. If the spec names no folder, the host need not have that of
+    this machine, so the top of the copy is used instead.
+    """
+    if placed.host.workdir is not None:
+        return _on_host(placed.host.workdir, facts)
+    inside = _relocated(program.workdir, program, facts)
+    if inside is not None:
+        return inside
+    if facts.files is None or program.is_workdir_chosen:
+        return program.workdir
+    return facts.files
+
+
+def _may_be_home(program: ProgramSpec, placed: Placed, facts: HostFacts) -> bool:
+    """Whether a task may run in its host's home folder if `workdir` does not exist there.
+
+    This holds for a command that names no file: its folder is only where launch was called.
+    """
+    is_chosen = program.is_workdir_chosen or placed.host.workdir is not None
+    needs_nothing = program.sync is Sync.SCRIPT and not program.sync_base
+    return needs_nothing and not is_chosen and not facts.has_launch_folders
 
 
 def _machines(addresses: Iterable[str], placement: Sequence[Placed]) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from typing import Any
 from distrun.frozen import replace
 from distrun.spec import model, yamlnodes
 from distrun.spec.addresses import LAST_PORT, parse_address
-from distrun.spec.context import LoadContext
 from distrun.spec.host_spec import CLUSTERS, KUBERNETES, SLURM, HostSpec, SlurmNode, SshSpec
 from distrun.spec.hosts import (
     allocated_hosts,
@@ -20,7 +19,7 @@ from distrun.spec.hosts import (
 )
 from distrun.spec.input_files import STDIN_NAME, decode, read_file
 from distrun.spec.machine import is_this_machine
-from distrun.spec.model import LONGEST_NAME, job_name_problem
+from distrun.spec.model import LONGEST_NAME, LoadContext, job_name_problem
 from distrun.spec.problems import Mark, Problems, printable, quoted
 from distrun.spec.program import ProgramReader, check_readable, quoted_path
 from distrun.spec.restart_spec import NO_RESTARTS, RestartSpec
@@ -63,6 +62,7 @@ class _Builder:
         self._restart = checked_restart(restart, "restart", problems)
         of_roles = self._restart if document.has("restart") else RestartSpec()
         self._roles = read_roles(document, of_roles, context, problems)
+        self._has_chief = any(one.role is Role.CHIEF for one in self._roles)
         self._workers = self._what_workers_do()
         strategy = STRATEGIES.get(document.get("strategy", ""))
         self._strategy = strategy and strategy.with_workers(self._workers)
@@ -82,7 +82,10 @@ class _Builder:
         document, context, problems = self._document, self._context, self._problems
         strategy, hosts = self._strategy, self._hosts
         name = self._name()
-        self._check_extra_args()
+        for arg in context.extra_args:
+            if bad := bad_character(arg):
+                message = f"the argument {quoted(arg)} holds {bad}"
+                problems.add(Mark("after --"), message, "remove it")
         self._check_min_workers()
         has_cluster = strategy is not None and not document.is_wrong("cluster")
         if strategy and has_cluster:
@@ -144,15 +147,6 @@ class _Builder:
             hint = f"use 1 to {LONGEST_NAME} characters, without line breaks and control characters"
             self._problems.add(Mark("--name"), message, hint)
         return name
-
-    def _check_extra_args(self) -> None:
-        for arg in self._context.extra_args:
-            if bad := bad_character(arg):
-                message = f"the argument {quoted(arg)} holds {bad}"
-                self._problems.add(Mark("after --"), message, "remove it")
-
-    def _has_role(self, role: Role) -> bool:
-        return any(one.role is role for one in self._roles)
 
     def _read_hosts(self) -> tuple[HostSpec, ...] | None:
         document, problems = self._document, self._problems
@@ -263,7 +257,7 @@ class _Builder:
         if written or not self._roles or "cluster" in problems.with_unknown:
             return written
         tasks = document.get("success", {}).get("tasks")
-        if not self._has_role(Role.CHIEF) or tasks == Success.WORKER_0.value:
+        if not self._has_chief or tasks == Success.WORKER_0.value:
             # Nobody directs them, or worker 0 is no server.
             return None if self._cluster.is_wrong("chief") else Workers.INDEPENDENT
         return None
@@ -271,7 +265,7 @@ class _Builder:
     def _success(self) -> Success:
         written = self._document.get("success", {}).get("tasks", "strategy")
         strategy = self._strategy
-        if written == Success.CHIEF.value and not self._has_role(Role.CHIEF):
+        if written == Success.CHIEF.value and not self._has_chief:
             message = "success waits for a chief, and there is none"
             self._problems.add("success", message, "add 'chief: 1' to cluster, or write worker0")
         if written == Success.WORKER_0.value and strategy and strategy.roles[Role.WORKER].serves:

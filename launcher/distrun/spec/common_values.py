@@ -8,8 +8,6 @@ from distrun.spec.schema import ListOf, MapOf
 
 NOT_EXPANDED = "variables are not expanded in paths; write the whole path"
 _RESERVED = "DISTRUN_"
-
-ENV_NAME_PATTERN = r"^(?!DISTRUN_)[^=\u0000]+$"
 _LONGEST = 400
 MAX_TASKS = 10_000
 """Twice as many as fit into a TF_CONFIG."""
@@ -34,8 +32,7 @@ ENV = MapOf(
     value=VERBATIM,
     expected="a mapping such as {NAME: value}",
     noun="variable",
-    name_pattern=ENV_NAME_PATTERN,
-    check_name=env_name_problem,
+    name=Text(pattern=r"(?!DISTRUN_)[^=\u0000]+", check=env_name_problem),
 )
 
 

@@ -280,20 +280,14 @@ HOSTS = _HostList(
     noun="host",
     text_hint=_hosts_hint,
 )
-_SSH_OPTION_PATTERN = r"[A-Za-z][A-Za-z0-9]*"
-
-
-def _ssh_option_problem(name: str) -> str | None:
-    message = "is not an option of ssh_config(5); write one such as ServerAliveInterval"
-    return None if re.fullmatch(_SSH_OPTION_PATTERN, name) else message
-
-
 _SSH_OPTIONS = MapOf(
     value=VERBATIM,
     expected="a mapping such as {ServerAliveInterval: 15}",
     noun="option",
-    name_pattern=f"^{_SSH_OPTION_PATTERN}$",
-    check_name=_ssh_option_problem,
+    name=Text(
+        pattern=r"[A-Za-z][A-Za-z0-9]*",
+        wrong="is not an option of ssh_config(5); write one such as ServerAliveInterval",
+    ),
 )
 OF_SSH = "your ssh configuration"
 

@@ -23,17 +23,12 @@ def read_spec(path: str, shown: str, problems: Problems, begin: str = _BEGIN) ->
     try:
         return read_file(path, shown, problems)
     except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a NUL in the path
-        raise UsageError(
-            f"{printable(shown)}: there is no such file",
-            hint=_like_named(path, shown) or _bundled(shown) or begin,
-        ) from None
+        from distrun.spec.resources import bundled_jobs
 
-
-def _bundled(name: str) -> str:
-    """A hint if a bundled job has this name, or ''."""
-    from distrun.spec.resources import bundled_jobs
-
-    return f"to run the bundled job: distrun run {name}" if name in bundled_jobs() else ""
+        if shown in bundled_jobs():
+            begin = f"to run the bundled job: distrun run {shown}"
+        message = f"{printable(shown)}: there is no such file"
+        raise UsageError(message, hint=_like_named(path, shown) or begin) from None
 
 
 def _like_named(path: str, shown: str) -> str:

@@ -11,7 +11,9 @@ would give each argument a line.
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping as Environ
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -401,11 +403,10 @@ def _role_hint(name: str) -> str:
     return _ROLE_HINTS.get(name, "" if nearest(name, list(Role)) else own)
 
 
-def _role_name_problem(name: str) -> str | None:
-    message = "must be 1 to 32 lower-case letters, digits and underscores, a letter first"
-    return None if re.fullmatch(CUSTOM_ROLE_PATTERN, name) else message
-
-
+_ROLE_NAME = Text(
+    pattern=CUSTOM_ROLE_PATTERN,
+    wrong="must be 1 to 32 lower-case letters, digits and underscores, a letter first",
+)
 _ROLE_COUNT = Made(count(0), lambda number: Section(count=number))
 _ROLE = OneOf(
     number=_ROLE_COUNT,
@@ -446,7 +447,7 @@ CLUSTER = MappingSchema(
     noun="role",
     expected="a mapping of roles such as {worker: 2}",
     unknown_hint=_role_hint,
-    others=OtherKeys(CUSTOM_ROLE, _is_custom, CUSTOM_ROLE_PATTERN, _role_name_problem),
+    others=OtherKeys(CUSTOM_ROLE, _is_custom, _ROLE_NAME),
     keys=_ROLES,
 )
 SHORTEST_LINK = 2.0
@@ -514,6 +515,29 @@ class SpecOrigin(Frozen, kw_only=True):
     name: str | None = None
     extra_args: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
+
+
+class LoadContext(SpecOrigin, kw_only=True):
+    """How a spec is read, and the environment of the launching shell."""
+
+    environ: Environ[str, str]
+    is_draft: bool = False
+    """Whether the tasks are not known yet, so that placeholders cannot be checked."""
+    is_submitted: bool | None = False
+    """Whether the job is to be queued: its hosts are nodes that Slurm has not chosen yet.
+
+    None: it is only checked, and would be queued with `hosts: slurm` outside of an allocation.
+    """
+    is_forced: bool = False
+    """Whether a script is taken that Python certainly cannot run as it is written."""
+
+    def resolve(self, path: str) -> str:
+        """The absolute path of `path`, which is relative to the spec's folder; `~` is the home."""
+        whole = os.path.join(self.folder, os.path.expanduser(path))
+        if ".." in path.split("/"):
+            # Behind a symbolic link, only the file system knows what `..` means.
+            return os.path.realpath(whole)
+        return os.path.normpath(whole)
 
 
 LONGEST_NAME = 100

@@ -8,10 +8,9 @@ from graphlib import CycleError, TopologicalSorter
 
 from distrun.frozen import replace
 from distrun.spec.addresses import is_loopback, parse_address
-from distrun.spec.context import LoadContext
 from distrun.spec.host_spec import HostSpec, machine_name
 from distrun.spec.machine import is_this_machine
-from distrun.spec.model import Ready, RoleSpec
+from distrun.spec.model import LoadContext, Ready, RoleSpec
 from distrun.spec.nodes import flow_style
 from distrun.spec.problems import Mark, Problems, quoted
 from distrun.spec.restart_spec import NO_RESTARTS, RestartSpec
@@ -248,7 +247,9 @@ def check_addresses(
             problems.add(mark, message, hint)
         if host is None:
             message = f"the address {text} is on none of the hosts"
-            hint = f"add {address.host} to hosts, or use an address of {machines.names_text}"
+            names = [each.address or machine_name(each.name) for each in hosts or ()]
+            shown = " or ".join(names[:3]) + (" ..." if len(names) > 3 else "")
+            hint = f"add {address.host} to hosts, or use an address of {shown}"
             problems.add(mark, message, hint)
         elif len(used) > 1 and is_loopback(address.host):
             other = next(each for each in used if each != host)
@@ -290,8 +291,3 @@ class _Machines:
         if self._hosts is None:
             return "localhost" if is_here else machine
         return self._here if is_here else None
-
-    @property
-    def names_text(self) -> str:
-        names = [host.address or machine_name(host.name) for host in self._hosts or ()]
-        return " or ".join(names[:3]) + (" ..." if len(names) > 3 else "")

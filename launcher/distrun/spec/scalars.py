@@ -45,6 +45,8 @@ class Text(ScalarSchema, kw_only=True):
     pattern: str | None = None
     form: str = ""
     """What a text that does not match the pattern must be; empty: `expected`."""
+    wrong: str = ""
+    """What is said of such a text; empty: what it must be."""
     least: int = 0
     most: int | None = None
     verbatim: bool = False
@@ -63,13 +65,13 @@ class Text(ScalarSchema, kw_only=True):
         if bad:
             problems.add(node.mark, f"{path} holds {bad}", "remove it")
             return FAILED
-        problem = self._problem(node.text)
+        problem = self.problem(node.text)
         if problem:
             problems.add(node.mark, f"{path} {problem}")
             return FAILED
         return node.text
 
-    def _problem(self, text: str) -> str | None:
+    def problem(self, text: str) -> str | None:
         if not text and self.least:
             return f"is empty; write {self.expected}"
         if self.most is not None and len(text) > self.most:
@@ -77,7 +79,7 @@ class Text(ScalarSchema, kw_only=True):
         if self.check:
             return self.check(text)
         if self.pattern and not re.fullmatch(self.pattern, text):
-            return f"must be {self.form or self.expected}, not {quoted(text)}"
+            return self.wrong or f"must be {self.form or self.expected}, not {quoted(text)}"
         return None
 
     def own_schema(self) -> JsonSchema:

@@ -67,11 +67,6 @@ KUBERNETES_HINTS = {
 """Hints for unknown keys that are those of a pod's manifest."""
 
 
-def _option_problem(name: str) -> str | None:
-    is_option = re.fullmatch(_OPTION_PATTERN, name) is not None
-    return _REFUSED.get(name, None if is_option else _NO_OPTION)
-
-
 def _word(expected: str, least: int = 1, pattern: str = r"[^\n\r]+") -> Text:
     """A value in a line of the batch script."""
     return Text(expected=expected, verbatim=True, least=least, pattern=pattern, form="on one line")
@@ -81,8 +76,12 @@ _OPTIONS = MapOf(
     value=_word(VERBATIM.expected, 0, r"[^\n\r]*"),
     expected="a mapping such as {comment: night, mail-type: END}",
     noun="option",
-    name_pattern=f"^(?!(?:{'|'.join(_REFUSED)})$){_OPTION_PATTERN}$",
-    check_name=_option_problem,
+    name=Text(
+        pattern=f"(?!(?:{'|'.join(_REFUSED)})$){_OPTION_PATTERN}",
+        check=lambda name: (
+            _REFUSED.get(name) or (None if re.fullmatch(_OPTION_PATTERN, name) else _NO_OPTION)
+        ),
+    ),
 )
 _SETUP = ListOf(
     item=Text(expected="a line of shell", least=1),

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from distrun.frozen import Frozen, field
 from distrun.spec.nodes import Mapping, Node, Scalar, Sequence, describe, flow_style
 from distrun.spec.problems import Mark, Problems, nearest, quoted
+
+if TYPE_CHECKING:
+    from distrun.spec.scalars import Text
 
 JsonSchema = dict[str, Any]
 
@@ -105,11 +108,10 @@ class MapOf(Frozen, kw_only=True):
     The place of a value is that of its name.
     """
 
+    name: Text
     value: Schema
     expected: str
     noun: str
-    name_pattern: str
-    check_name: Callable[[str], str | None]
 
     def read(self, node: Node, path: str, problems: Problems) -> Any:
         if isinstance(node, Scalar) and node.empty:
@@ -119,7 +121,7 @@ class MapOf(Frozen, kw_only=True):
         read: dict[str, Any] = {}
         for entry in node.entries:
             name = entry.key.text
-            wrong = self.check_name(name)
+            wrong = self.name.problem(name)
             if wrong:
                 problems.add(entry.key.mark, f"{path}: the {self.noun} {quoted(name)} {wrong}")
             value = self.value.read(entry.value, f"{path}.{quoted(name)[1:-1]}", problems)
@@ -130,7 +132,7 @@ class MapOf(Frozen, kw_only=True):
     def json_schema(self) -> JsonSchema:
         return {
             "type": ["object", "null"],
-            "propertyNames": {"pattern": self.name_pattern},
+            "propertyNames": {"pattern": f"^{self.name.pattern}$"},
             "additionalProperties": self.value.json_schema(),
         }
 
@@ -300,8 +302,7 @@ class OtherKeys(Frozen):
 
     schema: Schema
     accepts: Callable[[Node], bool]
-    name_pattern: str
-    check_name: Callable[[str], str | None]
+    name: Text
 
 
 class MappingSchema(Frozen, kw_only=True):
@@ -331,7 +332,7 @@ class MappingSchema(Frozen, kw_only=True):
                 schema = self.keys[name].schema
             elif self.others is not None and self.others.accepts(entry.value):
                 schema = self.others.schema
-                wrong = self.others.check_name(name)
+                wrong = self.others.name.problem(name)
                 if wrong:
                     message = f"the {self.noun} {quoted(name)} in {path} {wrong}"
                     problems.add(entry.key.mark, message)
@@ -399,7 +400,7 @@ class MappingSchema(Frozen, kw_only=True):
         }
         if self.others is not None:
             known = "|".join(self.keys)
-            pattern = f"^(?!(?:{known})$)(?:{self.others.name_pattern})$"
+            pattern = f"^(?!(?:{known})$)(?:{self.others.name.pattern})$"
             schema["patternProperties"] = {pattern: self.others.schema.json_schema()}
         required = [name for name, key in self.keys.items() if key.required]
         if required:

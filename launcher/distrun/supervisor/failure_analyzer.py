@@ -220,7 +220,7 @@ class FailureAnalyzer:
 
     def _question(self, failure: Failure, replacement: Replacement | None) -> tuple[Ask, _Logs]:
         """Return what judges a failure, and by which logs: the job may go on."""
-        logs = _Logs(self._folder, failure.tasks, self._job.hosts, self._limits)
+        logs = _Logs(self._folder, failure.state.tasks, self._job.hosts, self._limits)
         return lambda: replace(self._analyze(failure, logs), replacement=replacement), logs
 
     def _last_question(self, state: JobState) -> tuple[Ask, _Logs] | None:
@@ -348,7 +348,7 @@ class FailureAnalyzer:
         found = (at + line.strip() for at, line in numbered if _SENDS_SIGNAL.match(line))
         cause = verdict.cause._replace(path=next(found, ""))
         log = LogAnalysis(logs.read(cause.task), 1, cause.task)
-        task = failure.tasks[cause.task]
+        task = failure.state.tasks[cause.task]
         if cause.path and log.ends_with_exception and log.message is not None:
             raised = exception_cause(task, log)._replace(path=cause.path, status=task.exit_status)
             cause = raised._replace(code=Code.EXITED_AFTER_EXCEPTION)
@@ -367,7 +367,7 @@ class FailureAnalyzer:
         from distrun.verdict.task_failures import missing_checkpoint
 
         cause, path = verdict.cause, ""
-        hosts = {task.host for task in failure.tasks.values()}
+        hosts = {task.host for task in failure.state.tasks.values()}
         with contextlib.suppress(DistrunError):
             path = missing_file(self._spec, cause.text)
         if path:
@@ -379,7 +379,7 @@ class FailureAnalyzer:
         elif (path := missing_checkpoint(cause.text)) and len(hosts) == 1 and ".data-" in path:
             cause = cause._replace(code=Code.FILE_DAMAGED, path=path.partition(".data-")[0])
         elif path and len(hosts) > 1:
-            host, within = failure.tasks[cause.task].host, failure.unshared
+            host, within = failure.state.tasks[cause.task].host, failure.state.unshared
             missing = {"path": path, "host": host, "within": within}
             cause = cause._replace(code=Code.CHECKPOINT_NOT_FOUND, **missing)
         return replace(verdict, cause=cause)

@@ -105,10 +105,10 @@ def analyze(failure: Failure, read_log: Callable[[str], LogTail]) -> Verdict:
 
 class _Analysis:
     def __init__(self, failure: Failure, read_log: Callable[[str], LogTail]) -> None:
-        self._failure = failure
+        self._failure, self._tasks = failure, failure.state.tasks
         self._read_log = read_log
         self._logs: dict[str, LogAnalysis] = {}
-        self._ended = [failure.tasks[name] for name in failure.members]
+        self._ended = [self._tasks[name] for name in failure.members]
         self._found: list[TaskFailure] = []
         """Why each task failed that distrun did not stop, in the order of their exits."""
 
@@ -119,7 +119,7 @@ class _Analysis:
         if isinstance(trigger, events.ClusterMismatched):
             return self._cluster_mismatch(trigger.cause)
         if isinstance(trigger, events.StopRequested):
-            quiet = self._failure.quiet or events.TasksQuiet(at=trigger.at, since=trigger.at)
+            quiet = self._failure.state.quiet or events.TasksQuiet(at=trigger.at, since=trigger.at)
             code = Code.TASKS_STOPPED if quiet.usual else Code.TASKS_QUIET
             cause = Cause(code, seconds=trigger.at - quiet.since, tasks=quiet.busy)
             one = _suspended(self._ended) or self._child_of_stalled()
@@ -174,7 +174,7 @@ class _Analysis:
     def _log(self, name: str) -> LogAnalysis:
         if name not in self._logs:
             tail = self._read_log(name) if len(self._logs) < _MOST_LOGS else LogTail(b"")
-            self._logs[name] = LogAnalysis(tail, self._failure.tasks[name].code, name)
+            self._logs[name] = LogAnalysis(tail, self._tasks[name].code, name)
         return self._logs[name]
 
     def _lost_host(self) -> Verdict | None:
@@ -209,7 +209,7 @@ class _Analysis:
         before = {Kind.EXIT: SAME_TIME, Kind.EXCEPTION: _EARLIER}.get(found.kind)
         exited_at = self._failure.exits.get(found.task)
         for host in self._failure.lost_hosts.values():
-            if host.has_ended_with(self._failure.tasks[found.task]):
+            if host.has_ended_with(self._tasks[found.task]):
                 return True
             is_concerned = any(map(host.has_ended_with, self._ended))
             if is_concerned and before is not None and exited_at is not None:
@@ -220,7 +220,7 @@ class _Analysis:
         """Blame a server that exited 0 although it must serve to the end."""
         if not isinstance(trigger, events.TaskExited) or trigger.code != 0:
             return None
-        task = self._failure.tasks[trigger.task]
+        task = self._tasks[trigger.task]
         found = self._exit_while_needed(task)
         is_worker = task.role is Role.WORKER and found.cause.code is Code.EXITED_WHILE_NEEDED
         return replace(found, cause=found.cause._replace(name="worker")) if is_worker else found
@@ -228,7 +228,7 @@ class _Analysis:
     def _early_exit(self) -> TaskFailure | None:
         """Blame a task that exited 0, if others failed afterwards."""
         for task in self._ended if self._found else ():
-            is_needed = task.name not in self._failure.finished and not task.stopped_by_us
+            is_needed = not (self._failure.state.has_finished(task) or task.stopped_by_us)
             if task.code == 0 and is_needed:
                 return self._exit_while_needed(task)
         return None
@@ -314,7 +314,7 @@ class _Analysis:
         if not waited or not late:
             return None
         first = waited[0]
-        shown = [self._failure.tasks[first.task], *late[:_MOST_TASKS_QUOTED]]
+        shown = [self._tasks[first.task], *late[:_MOST_TASKS_QUOTED]]
         at = tuple(
             Cause(Code.WAS_AT, task=task.name, text=place)
             for task in shown
@@ -337,7 +337,7 @@ class _Analysis:
             if not names and "CoordinationService" in self._log(each.task).text:
                 names = (self._failure.leader,) if self._failure.leader else ()
             for name in names:
-                task = self._failure.tasks.get(name)
+                task = self._tasks.get(name)
                 if task is not None and name not in failed and task.stopped_by_us:
                     cause = Cause(Code.NOT_ANSWERING, task=name)
                     return TaskFailure(Kind.UNRESPONSIVE, cause, each.evidence[-1:])
@@ -385,8 +385,8 @@ class _Analysis:
 
     def _of_another_server(self, found: TaskFailure) -> TaskFailure:
         """Return a lost connection as what it is if it is one to a database or the like."""
-        task, log = self._failure.tasks[found.task], self._log(found.task)
-        is_alone = len(self._failure.tasks) == 1  # it has no peers
+        task, log = self._tasks[found.task], self._log(found.task)
+        is_alone = len(self._tasks) == 1  # it has no peers
         said = "" if log.message is None else f"{log.message.type} {log.text}"
         if not found.is_echo or (_OF_TRAINING.search(said or found.cause.text) and not is_alone):
             return found
@@ -409,7 +409,7 @@ class _Analysis:
     ) -> Verdict:
         return Verdict(
             task=root.task,
-            attempt=self._failure.tasks[root.task].attempt,
+            attempt=self._tasks[root.task].attempt,
             kind=root.kind,
             cause=root.cause,
             evidence=root.evidence,
@@ -433,12 +433,12 @@ class _Analysis:
         return replace(verdict, task=None, cause=cause, evidence=tuple(evidence))
 
     def _bare_exit(self, trigger: events.TaskExited) -> Verdict:
-        cause = exit_cause(self._failure.tasks[trigger.task])._replace(task=trigger.task)
+        cause = exit_cause(self._tasks[trigger.task])._replace(task=trigger.task)
         return Verdict(task=trigger.task, attempt=trigger.attempt, kind=Kind.EXIT, cause=cause)
 
     def _timed_out(self, trigger: events.TimedOut) -> Verdict:
         """Return the verdict on a job that took too long: what its tasks printed last."""
-        timeouts, timer = self._failure.timeouts, trigger.timer.kind
+        timeouts, timer = self._failure.state.timeouts, trigger.timer.kind
         child = None if timer is TimerKind.START else self._child_of_stalled(timer)
         if child is not None:
             return self._of_task(child)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from distrun import lifecycle
-from distrun.agent.protocol.causes import Cause, Code
+from distrun.agent.protocol.causes import Code
 from distrun.frozen import Frozen
 from distrun.job import events
 from distrun.job.events import Result
 from distrun.lifecycle import HostState, JobState, TaskState
-from distrun.spec.model import Timeouts
 from distrun.strategies import Role
 
 _OF_TASK = (events.TaskExited, events.TaskEnded, events.TaskNotStarted)
@@ -22,38 +21,31 @@ class Failure(Frozen, kw_only=True):
 
     Attributes:
         trigger: the event that made the job or a restart fail.
-        tasks: all tasks of the job as they were in the end.
+        state: the job as it was in the end.
         members: the names of the tasks that failed together or may have caused it, in the order
             of their exits.
         exits: when tasks exited, by the supervisor's clock (Unix seconds).
         lost_hosts: the hosts that were lost, by their names. They may have returned meanwhile.
-        quiet: that no task did anything any more, if that was so.
         sent: the signals, besides SIGTERM and SIGKILL, that distrun sent to tasks.
-        finished: the tasks that exited 0 and that no other needed any more.
-        unshared: the folders for checkpoints that are not the same on all hosts.
     """
 
     trigger: events.Event
-    tasks: Mapping[str, TaskState]
+    state: JobState
     members: tuple[str, ...]
     exits: Mapping[str, float]
-    lost_hosts: dict[str, HostState]
+    lost_hosts: Mapping[str, HostState]
     sent: frozenset[int]
-    timeouts: Timeouts
-    quiet: events.TasksQuiet | None = None
-    finished: frozenset[str] = frozenset()
-    unshared: tuple[Cause, ...] = ()
 
     @property
     def leader(self) -> str | None:
         """The task that runs TensorFlow's coordination service: the first chief or worker."""
-        return next((name for name in ("chief:0", "worker:0") if name in self.tasks), None)
+        return next((name for name in ("chief:0", "worker:0") if name in self.state.tasks), None)
 
     @property
     def cluster_size(self) -> int:
         """The number of tasks that connect to that service: all that train."""
         roles = (Role.CHIEF, Role.WORKER)
-        return sum(1 for task in self.tasks.values() if task.role in roles)
+        return sum(1 for task in self.state.tasks.values() if task.role in roles)
 
 
 def has_failed(state: JobState) -> bool:
@@ -203,17 +195,11 @@ class FailureTracker:
         own = [task.name for task in tasks if task.attempt >= task.first_attempt]
         return Failure(
             trigger=trigger,
-            tasks=state.tasks,
+            state=state,
             members=tuple(sorted(own, key=lambda name: self._exits.get(name, float("inf")))),
             exits=dict(self._exits),
             lost_hosts=dict(self._lost_hosts),
             sent=frozenset(self._sent),
-            timeouts=state.timeouts,
-            quiet=state.quiet,
-            finished=frozenset(
-                task.name for task in state.tasks.values() if state.has_finished(task)
-            ),
-            unshared=state.unshared,
         )
 
 

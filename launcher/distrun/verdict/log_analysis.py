@@ -38,6 +38,8 @@ _CONTINUED = re.compile(
     r"|The error could be from a previous|This is usually caused by an earlier error"
 )
 """The beginnings of the second and later lines of TensorFlow's messages."""
+_OF_MESSAGE = re.compile(rf"$|\s|{ARGUMENTS.pattern}")
+"""The beginnings of lines that may go on with the message of an exception."""
 _AT_EXIT = re.compile(r"Original exception was:|g?make(?:\[\d+\])?: ")
 _OF_RUNNER = re.compile(
     r"\S+\.py:\d+: \w{0,40}Warning: |  warnings\.warn\("
@@ -337,7 +339,7 @@ class LogAnalysis:
     def _own_message_end(self, which: Traceback) -> int:
         """Guess where a message ends: by indentation, and by TensorFlow's own marks."""
         index = which.message.index + 1
-        while index < which.stop and self._may_continue_message(index):
+        while index < which.stop and _OF_MESSAGE.match(self._raw[index]):
             index += 1
         if not type_of(self.lines[which.exception]).startswith(_TENSORFLOW):
             return index
@@ -347,10 +349,6 @@ class LogAnalysis:
             if any(each in self.lines[i] for each in _MESSAGE_ENDS)
         )
         return next(marks, index)
-
-    def _may_continue_message(self, index: int) -> bool:
-        line = self._raw[index]
-        return not line or line[0].isspace() or ARGUMENTS.match(line) is not None
 
     @property
     def ends_with_exception(self) -> bool:
