@@ -280,10 +280,10 @@ def _tf_config_lines(tasks: Sequence[TaskPlan]) -> Iterator[str]:
             clusters.setdefault(task.cluster.text, []).append(task)
     for text, members in clusters.items():
         yield from _cluster_lines(json.loads(text), '{"cluster": {', "},")
-        ends = [json.dumps(task.tf_task) for task in members]
+        ends = [task.tf_config_parts[-1].removeprefix(", ") for task in members]
         width = max(map(len, ends))
         for task, end in zip(members, ends, strict=True):
-            yield f' "task": {end + "}":<{width + 1}}  for {task.name}'
+            yield f" {end:<{width}}  for {task.name}"
     if all(task.tf_config is None for task in tasks):
         if any(task.owns_tf_config for task in tasks):
             yield "not set: the program sets it (program.tf_config)"

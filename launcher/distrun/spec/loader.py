@@ -12,10 +12,9 @@ from typing import Any
 
 from distrun.errors import UsageError
 from distrun.spec.build import build
-from distrun.spec.expansion import expand
 from distrun.spec.input_files import STDIN, STDIN_NAME, decode, read_spec
 from distrun.spec.model import BY_RUN, SPEC, LoadContext, Spec, SpecOrigin
-from distrun.spec.nodes import Mapping, Node, Scalar, describe
+from distrun.spec.nodes import Mapping, Node, Scalar, describe, expand
 from distrun.spec.overrides import override
 from distrun.spec.problems import Mark, Problems, printable
 from distrun.spec.yamlnodes import OF_PROGRAM, node_of, parse

@@ -9,8 +9,7 @@ from typing import Any
 
 from distrun.frozen import Frozen
 from distrun.spec import units
-from distrun.spec.expansion import PATTERN
-from distrun.spec.nodes import Node, Scalar
+from distrun.spec.nodes import REFERENCE, Node, Scalar
 from distrun.spec.problems import Problems, quoted
 from distrun.spec.schema import FAILED, JsonSchema, alternatives, bad_character, mismatch
 
@@ -31,7 +30,7 @@ class ScalarSchema(Frozen):
         raise NotImplementedError
 
     def json_schema(self) -> JsonSchema:
-        return {"anyOf": [self.own_schema(), {"type": "string", "pattern": PATTERN}]}
+        return {"anyOf": [self.own_schema(), {"type": "string", "pattern": REFERENCE}]}
 
     def own_schema(self) -> JsonSchema:
         """The JSON Schema of the value itself."""

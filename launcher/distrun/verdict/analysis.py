@@ -169,7 +169,10 @@ class _Analysis:
             return self._timed_out(trigger)
         if not isinstance(trigger, events.TaskExited):
             return _job_failure(trigger)
-        return self._verdict_on(self._found[0]) if self._found else self._bare_exit(trigger)
+        if self._found:
+            return self._verdict_on(self._found[0])
+        cause = exit_cause(self._tasks[trigger.task])._replace(task=trigger.task)
+        return Verdict(task=trigger.task, attempt=trigger.attempt, kind=Kind.EXIT, cause=cause)
 
     def _log(self, name: str) -> LogAnalysis:
         if name not in self._logs:
@@ -432,10 +435,6 @@ class _Analysis:
         cause = root.cause._replace(task="")
         return replace(verdict, task=None, cause=cause, evidence=tuple(evidence))
 
-    def _bare_exit(self, trigger: events.TaskExited) -> Verdict:
-        cause = exit_cause(self._tasks[trigger.task])._replace(task=trigger.task)
-        return Verdict(task=trigger.task, attempt=trigger.attempt, kind=Kind.EXIT, cause=cause)
-
     def _timed_out(self, trigger: events.TimedOut) -> Verdict:
         """Return the verdict on a job that took too long: what its tasks printed last."""
         timeouts, timer = self._failure.state.timeouts, trigger.timer.kind
@@ -574,12 +573,6 @@ def _suspended(ended: list[TaskState]) -> TaskFailure | None:
     return None
 
 
-def _start_kind(why: Cause) -> Kind:
-    if why.is_disk_full:
-        return Kind.DISK_FULL
-    return Kind.LIMIT if why.errno in _LIMITS else _START_KINDS.get(why.code, Kind.NOT_STARTED)
-
-
 def _defect(trigger: events.Event) -> Verdict | None:
     """Blame distrun, and no host, for a defect in it."""
     if not isinstance(trigger, (events.Aborted, events.HostLost, events.HostFault)):
@@ -597,10 +590,11 @@ def _not_started(trigger: events.TaskNotStarted) -> Verdict:
     why = trigger.cause
     is_gone = why.code is Code.LOG_NOT_OPENED and why.errno == errno.ENOENT
     code = Code.RECORD_REMOVED if is_gone else Code.TASK_NOT_STARTED
+    kind = Kind.LIMIT if why.errno in _LIMITS else _START_KINDS.get(why.code, Kind.NOT_STARTED)
     return Verdict(
         task=trigger.task,
         attempt=trigger.attempt,
-        kind=_start_kind(why),
+        kind=Kind.DISK_FULL if why.is_disk_full else kind,
         cause=Cause(code, task=trigger.task, within=(why,)),
         evidence=(Evidence(task=trigger.task, source=Source.START, cause=why),),
     )
