@@ -15,12 +15,12 @@ from distrun.frozen import Frozen, replace
 from distrun.lint.program import read_program
 from distrun.lint.rules import STRATEGIES_BY_CLASS, created_strategy, independent_use, short
 from distrun.spec.build import build, default_name
+from distrun.spec.context import LoadContext
 from distrun.spec.host_spec import CLUSTERS
 from distrun.spec.hosts import HOST_WITH_SLOTS
-from distrun.spec.loader import current_folder
-from distrun.spec.model import BY_RUN, SPEC, LoadContext, Spec, SpecOrigin
+from distrun.spec.loader import current_folder, override
+from distrun.spec.model import BY_RUN, SPEC, Spec, SpecOrigin
 from distrun.spec.nodes import Entry, Mapping, Scalar, escape
-from distrun.spec.overrides import override
 from distrun.spec.problems import Mark, Problems, printable
 from distrun.spec.resources import bundled_jobs
 from distrun.spec.yamlnodes import Verbatim, node_of

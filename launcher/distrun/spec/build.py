@@ -8,6 +8,7 @@ from typing import Any
 from distrun.frozen import replace
 from distrun.spec import model, yamlnodes
 from distrun.spec.addresses import LAST_PORT, parse_address
+from distrun.spec.context import LoadContext
 from distrun.spec.host_spec import CLUSTERS, KUBERNETES, SLURM, HostSpec, SlurmNode, SshSpec
 from distrun.spec.hosts import (
     allocated_hosts,
@@ -19,7 +20,7 @@ from distrun.spec.hosts import (
 )
 from distrun.spec.input_files import STDIN_NAME, decode, read_file
 from distrun.spec.machine import is_this_machine
-from distrun.spec.model import LONGEST_NAME, LoadContext, job_name_problem
+from distrun.spec.model import LONGEST_NAME, job_name_problem
 from distrun.spec.problems import Mark, Problems, printable, quoted
 from distrun.spec.program import ProgramReader, check_readable, quoted_path
 from distrun.spec.restart_spec import NO_RESTARTS, RestartSpec

@@ -5,21 +5,24 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as Environ
-from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from distrun.errors import UsageError
+from distrun.spec import nodes
 from distrun.spec.build import build
+from distrun.spec.context import LoadContext
 from distrun.spec.input_files import STDIN, STDIN_NAME, decode, read_spec
-from distrun.spec.model import BY_RUN, SPEC, LoadContext, Spec, SpecOrigin
-from distrun.spec.nodes import Mapping, Node, Scalar, describe, expand
-from distrun.spec.overrides import override
-from distrun.spec.problems import Mark, Problems, printable
-from distrun.spec.yamlnodes import OF_PROGRAM, node_of, parse
+from distrun.spec.model import BY_RUN, SPEC, Spec, SpecOrigin
+from distrun.spec.nodes import Entry, Mapping, Node, Scalar, describe, expand
+from distrun.spec.problems import Mark, Problems, printable, quoted
+from distrun.spec.yamlnodes import MAX_DEPTH, OF_PROGRAM, node_of, parse
 from distrun.spec.yamltext import yaml_text
 
+_STEP = re.compile(r"(?:^|\.)([^.\[\]=]+)|\[([0-9]{1,6})\]")
+_Step: TypeAlias = str | int
 _BEGIN = "begin with 'strategy: multi_worker_mirrored', or let 'distrun init' write a spec"
 
 
@@ -173,3 +176,78 @@ def _root(content: bytes, shown: str, problems: Problems) -> Node | None:
     else:
         problems.add(root.mark, f"a spec is a mapping of keys, not {describe(root)}", _BEGIN)
     return None
+
+
+class _PathError(Exception):
+    """The path cannot be followed. The message says where it ends."""
+
+
+def override(root: Node, settings: Iterable[str], problems: Problems) -> Node:
+    """`root` with every `PATH=VALUE` applied in order. Invalid ones become problems."""
+    for setting in settings:
+        root = _apply(root, setting, problems)
+    return root
+
+
+def _apply(root: Node, setting: str, problems: Problems) -> Node:
+    mark = Mark(f"--set {setting}")
+    path, equals, text = setting.partition("=")
+    steps = _steps(path)
+    if not equals or steps is None:
+        problems.add(mark, "this is not PATH=VALUE", "write for example cluster.worker=4")
+        return root
+    value = parse(text, mark.file, problems, whole=mark)
+    if value is None:
+        return root
+    if isinstance(value, Scalar) and value.plain and re.search(r"(^|\s)#", text):
+        problems.add(mark, "to YAML, '#' begins a comment", "put quotes around the text as well")
+        return root
+    try:
+        return _assigned(root, steps, value, mark, "")
+    except _PathError as error:
+        problems.add(mark, str(error), "set the whole of it instead")
+        return root
+
+
+def _steps(path: str) -> list[_Step] | None:
+    """`hosts[1].slots` -> ["hosts", 1, "slots"]; None if that is not a path."""
+    steps: list[_Step] = []
+    end = 0
+    while end < len(path):
+        match = _STEP.match(path, end)
+        if not match or len(steps) == MAX_DEPTH:
+            return None
+        steps.append(match[1] or int(match[2]))
+        end = match.end()
+    return steps if steps and isinstance(steps[0], str) else None
+
+
+def _assigned(node: Node | None, steps: list[_Step], value: Node, mark: Mark, path: str) -> Node:
+    """A copy of `node`, which is at `path`, with the value at the end of `steps`.
+
+    Missing keys on the way are created. Raises _PathError.
+    """
+    if not steps:
+        return value
+    step, rest = steps[0], steps[1:]
+    if isinstance(step, int):
+        if node is None:
+            raise _PathError(f"{path} is not there, so it has no item {step}")
+        if not isinstance(node, nodes.Sequence):
+            raise _PathError(f"{path} is {describe(node)}, not a list")
+        if step > len(node.items):
+            raise _PathError(f"{path} has {len(node.items)} items and no {path}[{step}]")
+        old = node.items[step] if step < len(node.items) else None
+        new = _assigned(old, rest, value, mark, f"{path}[{step}]")
+        return replace(node, items=(*node.items[:step], new, *node.items[step + 1 :]))
+    if node is None or (isinstance(node, Scalar) and node.empty):
+        node = Mapping(mark, ())
+    if not isinstance(node, Mapping):
+        raise _PathError(f"{path} is {describe(node)}, which has no key {quoted(step)}")
+    found = node.get(step)
+    inner = f"{path}.{step}" if path else step
+    child = _assigned(found.value if found else None, rest, value, mark, inner)
+    # An existing key keeps its place, so that problems with it name the place in the file.
+    entry = Entry(found.key if found else Scalar(mark, step), child)
+    entries = tuple(entry if old is found else old for old in node.entries)
+    return replace(node, entries=entries if found else (*entries, entry))

@@ -17,8 +17,9 @@ from distrun.agent.linux.regular import LARGEST_SCRIPT
 from distrun.frozen import Frozen, replace
 from distrun.spec import resources
 from distrun.spec.common_values import NOT_EXPANDED
+from distrun.spec.context import LoadContext
 from distrun.spec.host_spec import HostSpec
-from distrun.spec.model import Interpreter, LoadContext, ProgramKind, ProgramSpec, Sync
+from distrun.spec.model import Interpreter, ProgramKind, ProgramSpec, Sync
 from distrun.spec.nodes import flow_style
 from distrun.spec.problems import Problems, nearest, quoted
 from distrun.spec.regular_file import beginning
@@ -212,7 +213,7 @@ class ProgramReader(Frozen):
         written_python = str(section.get("python", ""))
         if os.path.isfile(path):
             is_for_python = "ipython" not in written_python
-            wrong = _unfit_script(path, name, is_for_python=is_for_python)
+            wrong = _too_large(path) or _unfit_script(path, name, is_for_python=is_for_python)
             if wrong is not None and not self.context.is_forced:
                 self.problems.add(place, f"{place}{wrong[0]}", wrong[1])
             return path
@@ -252,10 +253,14 @@ class ProgramReader(Frozen):
         return written if path == inside or (is_elsewhere and not os.path.exists(path)) else path
 
 
-def _unfit_script(path: str, name: str, *, is_for_python: bool) -> tuple[str, str] | None:
-    """What is wrong with the text of a script, and what to do; None: nothing."""
+def _too_large(path: str) -> tuple[str, str] | None:
     if os.stat(path).st_size > LARGEST_SCRIPT:
         return f": {quoted_path(path)} is larger than 100 MB", "name a script"
+    return None
+
+
+def _unfit_script(path: str, name: str, *, is_for_python: bool) -> tuple[str, str] | None:
+    """What is wrong with the text of a script, and what to do; None: nothing."""
     text = beginning(path, _MOST_BYTES)
     for start, what, hint in _OTHER_FILES:
         if re.match(start, text, re.IGNORECASE):

@@ -8,9 +8,10 @@ from graphlib import CycleError, TopologicalSorter
 
 from distrun.frozen import replace
 from distrun.spec.addresses import is_loopback, parse_address
+from distrun.spec.context import LoadContext
 from distrun.spec.host_spec import HostSpec, machine_name
 from distrun.spec.machine import is_this_machine
-from distrun.spec.model import LoadContext, Ready, RoleSpec
+from distrun.spec.model import Ready, RoleSpec
 from distrun.spec.nodes import flow_style
 from distrun.spec.problems import Mark, Problems, quoted
 from distrun.spec.restart_spec import NO_RESTARTS, RestartSpec

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from distrun.frozen import Frozen, field
 from distrun.spec.nodes import Mapping, Node, Scalar, Sequence, describe, flow_style
 from distrun.spec.problems import Mark, Problems, nearest, quoted
-
-if TYPE_CHECKING:
-    from distrun.spec.scalars import Text
 
 JsonSchema = dict[str, Any]
 
@@ -108,7 +105,8 @@ class MapOf(Frozen, kw_only=True):
     The place of a value is that of its name.
     """
 
-    name: Text
+    name: Any
+    """The :class:`.scalars.Text` of a name."""
     value: Schema
     expected: str
     noun: str
@@ -297,12 +295,13 @@ class Section(dict[str, Any]):
 class OtherKeys(Frozen):
     """Keys whose names the user chooses, beside those of a :class:`MappingSchema`.
 
-    `accepts` says whether a value belongs to one, and not to a known key that is misspelt.
+    `accepts` says whether a value belongs to one, and not to a known key that is misspelt. `name`
+    is the :class:`.scalars.Text` of their names.
     """
 
     schema: Schema
     accepts: Callable[[Node], bool]
-    name: Text
+    name: Any
 
 
 class MappingSchema(Frozen, kw_only=True):

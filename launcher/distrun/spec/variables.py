@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from distrun.spec import placeholders
-from distrun.spec.model import TORCHRUN, EnvStyle, LoadContext, RoleSpec
+from distrun.spec.context import LoadContext
+from distrun.spec.model import TORCHRUN, EnvStyle, RoleSpec
 from distrun.spec.problems import Mark, Problems, quoted
 from distrun.spec.restart_spec import NO_RESTARTS
 from distrun.spec.schema import Section
