@@ -401,13 +401,13 @@ class Job:
             HostError: something may be left, for example on a host out of reach.
             InternalError: its supervisor does not answer.
         """
-        from distrun.job.stop_order import StopOrder
+        from distrun.job.stop_order import order_of
         from distrun.job.stopping import StoppedJob
 
         seconds = _number("grace", grace)
         _require(seconds != math.inf, "grace", grace)
         _require(signal in signals.valid_signals(), "signal", signal)
-        order = StopOrder(command="Job.kill()", signal=int(signal), grace=seconds)
+        order = order_of("Job.kill()", signal, seconds)
         errors: list[DistrunError] = []
         stop = StoppedJob(self._existing(), order, on_error=errors.append)
         stop.ask()

@@ -56,7 +56,7 @@ from distrun.codec import to_json
 from distrun.job import folder as job_folder
 from distrun.job import py_spy
 from distrun.job.folder import JobFolder, JobStore
-from distrun.job.stop_order import StopOrder
+from distrun.job.stop_order import order_of
 from distrun.job.stopping import StoppedJob
 from distrun.lifecycle import JobState
 from distrun.spec import loader
@@ -225,7 +225,7 @@ class World:
     def ask_to_stop(self) -> str:
         """Begin as `distrun kill` does. Returns what it prints before it waits for the end."""
         said: list[str] = []
-        order, folder = StopOrder(command="distrun kill"), not_none(self._folder)
+        order, folder = order_of("distrun kill"), not_none(self._folder)
         StoppedJob(folder, order, say=said.append, on_error=lambda _: None).ask()
         self.machines.settle()
         return "\n".join(said)

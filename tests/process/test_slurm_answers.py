@@ -13,7 +13,7 @@ from distrun.agent.protocol import Cause, Code
 from distrun.cli import batch_run
 from distrun.job import resumption
 from distrun.job.folder import JobStore
-from distrun.job.stop_order import StopOrder
+from distrun.job.stop_order import left
 from harness.command import Distrun, write_program
 from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
@@ -161,9 +161,9 @@ def test_a_queued_job_that_is_killed_has_left_the_queue(
     assert (slurm.folder / "scancel.log").exists()
     assert state(distrun, job_id) == "stopped"
     folder = JobStore(distrun.home).find(job_id)
-    assert StopOrder.left(folder) is not None
+    assert left(folder) is not None
     distrun.checked("resume", job_id)
-    assert StopOrder.left(folder) is None, "it would be stopped at its start"
+    assert left(folder) is None, "it would be stopped at its start"
 
 
 GO_BACK = [("RUNNING", True, True), ("COMPLETING", True, False), ("CANCELLED", False, False)]

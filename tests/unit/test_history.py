@@ -15,9 +15,8 @@ from distrun.agent.tasks.usage import UsageSampler
 from distrun.frozen import replace
 from distrun.job import history, steps
 from distrun.job.folder import JobFolder
-from distrun.job.history import MOST_SAMPLES, HistoryLog, Sample
+from distrun.job.history import MOST_SAMPLES, HistoryLog, Sample, sampled
 from distrun.job.job import Job
-from distrun.job.usage import sampled
 from harness.histories import MWM, running
 from harness.loops import SimulatedLoop
 from harness.values import not_none

@@ -29,7 +29,7 @@ from distrun.job.folder import BatchJob, JobFolder, JobStore
 from distrun.job.job import read_job
 from distrun.job.queued_job import QueuedJob
 from distrun.job.scheduler import QueueEntry, SchedulerError
-from distrun.job.stop_order import StopOrder
+from distrun.job.stop_order import order_of
 from distrun.kubernetes import batch_job, guard, in_pod, keeper, kubectl, manifest, pods, submission
 from distrun.lifecycle import JobPhase, JobState
 from distrun.plan.placement import place, place_again, room_of_hosts
@@ -350,7 +350,7 @@ def test_a_job_whose_supervisor_cannot_be_asked_is_not_said_to_have_ended(
     with pytest.raises(HostError, match=said):
         control.take_stacks(folder, None, [])
     with pytest.raises(HostError, match=said):  # by a key of `watch`, or a button of the live page
-        control.stop(folder, StopOrder(command="distrun watch"))
+        control.stop(folder, order_of("distrun watch"))
 
 
 @pytest.mark.parametrize(

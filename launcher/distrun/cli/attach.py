@@ -18,7 +18,7 @@ from distrun.cli.options import LaunchOptions, all_output_option, job_argument, 
 from distrun.job.chosen_logs import check_choice
 from distrun.job.folder import JobFolder
 from distrun.job.session import AttachedJob
-from distrun.job.stop_order import StopOrder
+from distrun.job.stop_order import order_of
 from distrun.lifecycle import JobState
 from distrun.logs import TaskLog, View, line_ends, merged
 
@@ -133,6 +133,6 @@ class _AttachedView(ShownJob):
         if key in (b"s", b"S"):
             self._stop_requested = True
             self._view.print(f"stopping job {self.folder.job_id}; Ctrl-C leaves it")
-            self._session.stop(StopOrder(command="distrun attach").message)
+            self._session.stop(order_of("distrun attach"))
         elif key in (b"d", b"D", b""):
             self._exit_code = 0

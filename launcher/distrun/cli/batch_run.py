@@ -12,11 +12,10 @@ from distrun.agent.protocol import Cause, Code, StopJob
 from distrun.cli import console, options
 from distrun.cli.launch import launch
 from distrun.errors import EXIT_KILLED, HostError, UsageError
-from distrun.job import queued_job, resumption
+from distrun.job import queued_job, resumption, stop_order
 from distrun.job.events import Result
 from distrun.job.folder import BatchJob, JobFolder, JobStore
 from distrun.job.scheduler import SUBMITTED
-from distrun.job.stop_order import StopOrder
 from distrun.lifecycle import SLURM_STOPS, JobState
 from distrun.slurm import batch_job, step_end, submission
 from distrun.spec.loader import load, reload
@@ -65,7 +64,7 @@ def command(
 
 def _run(folder: JobFolder, number: str, *, shows_output: bool) -> int:
     submission.note_start(folder, number)
-    order = StopOrder.left(folder)
+    order = stop_order.left(folder)
     if order is not None:
         queued_job.record_stop(folder, order)
         return EXIT_KILLED
@@ -87,14 +86,13 @@ def _run(folder: JobFolder, number: str, *, shows_output: bool) -> int:
 
 def _stop_order(folder: JobFolder, number: str) -> StopJob:
     """Return what a signal stands for: `distrun kill`, the end of the allocation, or scancel."""
-    order = StopOrder.left(folder)
-    if order is None:
-        if SUBMITTED in os.environ:
-            cause = Cause(Code.POD_DELETED, name=os.uname().nodename)
-        else:
-            cause = step_end.of_job(number) or Cause(Code.SLURM_ALLOCATION_ENDS, name=number)
-        return StopJob(cause, signal.SIGTERM, None, 128 + signal.SIGTERM)
-    return order.message
+    if (order := stop_order.left(folder)) is not None:
+        return order
+    if SUBMITTED in os.environ:
+        cause = Cause(Code.POD_DELETED, name=os.uname().nodename)
+    else:
+        cause = step_end.of_job(number) or Cause(Code.SLURM_ALLOCATION_ENDS, name=number)
+    return StopJob(cause, signal.SIGTERM, None, 128 + signal.SIGTERM)
 
 
 def _interruption(state: JobState) -> Cause | None:
@@ -112,7 +110,7 @@ def _requeue(folder: JobFolder, spec: Spec, number: str, cause: Cause) -> None:
     """Put the job back into the queue, unless scancel has ended it, or note that Slurm does."""
     entry = batch_job.find([BatchJob(id=number)]).get(number)
     is_running = entry is not None and entry.state == "RUNNING"
-    if StopOrder.left(folder) is not None or not (is_running or batch_job.is_requeued(number)):
+    if stop_order.left(folder) is not None or not (is_running or batch_job.is_requeued(number)):
         return
     submission.note_requeue(folder, spec, number, cause)
     console.print_message(f"job {folder.job_id} goes back to the queue")

@@ -86,9 +86,11 @@ def command(topic: str | None) -> int:
 
 
 def _print_descriptions(names: list[str]) -> None:
+    from distrun.words.kinds import kinds
+
     for name in names:
         page = "how a job ended, see docs/resume.md"
-        if name in _kinds():
+        if name in kinds():
             page = "a kind of verdict, see docs/failures-reference.md"
         elif name in explained():
             page = "why a job is slow, see docs/performance.md"
@@ -98,15 +100,9 @@ def _print_descriptions(names: list[str]) -> None:
 
 def _texts() -> dict[str, tuple[str, str]]:
     """Whatever has a name and an explanation, but for the keys."""
-    from distrun.words.kinds import ends
+    from distrun.words.kinds import ENDS, kinds
 
-    return {**ends(), **explained(), **_kinds()}
-
-
-def _kinds() -> dict[str, tuple[str, str]]:
-    from distrun.words.kinds import kinds
-
-    return kinds()
+    return {**ENDS, **explained(), **kinds()}
 
 
 def _spec_keys() -> dict[str, Key]:
@@ -138,7 +134,7 @@ def _near(topic: str, names: list[str]) -> list[str]:
 
 
 def _print_overview() -> None:
-    from distrun.words.kinds import exit_codes
+    from distrun.words.kinds import exit_codes, kinds
 
     console.print_text("The keys of the spec; `distrun explain KEY` explains each:")
     for path, key in _spec_keys().items():
@@ -146,7 +142,7 @@ def _print_overview() -> None:
             example = f"{path}: {flow_style(key.examples[0])}"
             console.print_text(f"  {path:<12} {key.help} Example: {example}", indent=15)
     console.print_text("\nThe kinds of verdicts:")
-    console.print_text(f"  {', '.join(_kinds())}", indent=2)
+    console.print_text(f"  {', '.join(kinds())}", indent=2)
     console.print_text("\nAdvice on a job that is slow:")
     console.print_text(f"  {', '.join(explained())}", indent=2)
     console.print_text("\nThe exit codes of launch and wait:")

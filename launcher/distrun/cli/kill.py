@@ -13,8 +13,8 @@ from distrun.cli.options import completion_of, duration, job_argument
 from distrun.errors import DistrunError, HostError, UsageError
 
 if TYPE_CHECKING:
+    from distrun.agent.protocol import StopJob
     from distrun.job.folder import JobFolder, JobStore
-    from distrun.job.stop_order import StopOrder
 
 
 def signal_number(value: str) -> int:
@@ -64,13 +64,13 @@ def command(jobs: tuple[str, ...], everything: bool, grace: float | None, signum
       distrun kill --all
     """
     from distrun.job.folder import JobStore
-    from distrun.job.stop_order import StopOrder
+    from distrun.job.stop_order import order_of
 
-    order = StopOrder(command="distrun kill", signal=signum, grace=grace)
+    order = order_of("distrun kill", signum, grace)
     return _stop_all(_chosen(JobStore.default(), jobs, everything=everything), order)
 
 
-def _stop_all(folders: list[JobFolder], order: StopOrder) -> int:
+def _stop_all(folders: list[JobFolder], order: StopJob) -> int:
     """Ask all jobs to stop, then wait for all: they end at the same time.
 
     Returns the highest exit code of those that have not ended, or of which that is not known; 0:

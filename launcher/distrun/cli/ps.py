@@ -123,6 +123,7 @@ def _cells(row: dict[str, Any], last: Sequence[str]) -> dict[str, Any]:
     from distrun.words.table import styled
 
     code = row["exit_code"]
+    ended = row["ended_at"] or (time.time() if row["running"] else None)  # None: unknown
     return {
         "JOB": row["job_id"],
         "STATE": styled(row["state"]),
@@ -134,7 +135,7 @@ def _cells(row: dict[str, Any], last: Sequence[str]) -> dict[str, Any]:
         "TASKS": _tasks(row),
         "STRATEGY": row["strategy"],
         "STARTED": format_time(row["created_at"]) if row["created_at"] else "",
-        "TIME": _elapsed(row),
+        "TIME": "" if ended is None else format_duration(ended - row["created_at"]),
         "CPU": _used(row, "cpu_seconds", format_duration),
         "MEM": _used(row, "peak_memory_bytes", format_bytes),
     }
@@ -151,9 +152,3 @@ def _used(row: dict[str, Any], name: str, form: Callable[[float], str]) -> str:
     # Of tasks that have just begun, nothing is known yet; without tasks, there is nothing to know.
     is_early = row[name] is None and (row["running"] or row["task_count"] == 0)
     return "" if is_early else format_used(row[name], form)
-
-
-def _elapsed(row: dict[str, Any]) -> str:
-    """How long it has run; empty if the time of its end is unknown."""
-    ended = row["ended_at"] or (time.time() if row["running"] else None)
-    return "" if ended is None else format_duration(ended - row["created_at"])

@@ -27,7 +27,7 @@ from distrun.job.job import Job, TaskView, read_job
 from distrun.job.notes import job_notes
 from distrun.job.status_view import headline, task_row
 from distrun.job.steps import Report, numbers, steps_a_second, steps_over_time
-from distrun.job.stop_order import StopOrder
+from distrun.job.stop_order import order_of
 from distrun.logs import Follower, TaskLog, View
 from distrun.logs.tail import line_start
 from distrun.spec.problems import printable
@@ -361,7 +361,7 @@ class WatchApp(App[int]):
     @work(thread=True, exclusive=True, group="stop")
     def _stop(self) -> None:
         try:
-            text = control.stop(self.folder, StopOrder(command="distrun watch"))
+            text = control.stop(self.folder, order_of("distrun watch"))
         except DistrunError as error:
             text = error_words(error)
         self._threads.must_finish = False

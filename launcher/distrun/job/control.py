@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from distrun.job.folder import JobFolder
     from distrun.job.queued_job import QueuedJobWatch
-    from distrun.job.stop_order import StopOrder
     from distrun.lifecycle import JobState
 
 _CONNECT_SECONDS = 30.0
@@ -90,13 +89,13 @@ def resume_supervisor(folder: JobFolder) -> None:
         processes.resume(supervisor)
 
 
-def request_stop(channel: SupervisorChannel, order: StopOrder) -> None:
+def request_stop(channel: SupervisorChannel, order: protocol.StopJob) -> None:
     """Ask the supervisor at the other end to stop its job, and to report the events until then."""
     channel.send(protocol.Watch())
-    channel.send(order.message)
+    channel.send(order)
 
 
-def stop(folder: JobFolder, order: StopOrder) -> str:
+def stop(folder: JobFolder, order: protocol.StopJob) -> str:
     """Ask a job's supervisor to stop its job, and do not wait; return what the job does now.
 
     Raises:

@@ -40,10 +40,9 @@ from distrun.words.events import anew_warnings
 from distrun.words.progress import number, seconds_left
 
 if TYPE_CHECKING:
-    from distrun.job.history import HistoryReader, Sample
+    from distrun.job.history import HistoryReader, Sample, Usage
     from distrun.job.queued_job import QueuedJob
     from distrun.job.timing import AttemptTiming, Span
-    from distrun.job.usage import Usage
 
 LOST = "lost"
 """The phase of a job whose record has no end and whose supervisor has died."""
@@ -194,9 +193,7 @@ class Job:
     def _sampled(self, task: TaskState) -> Usage | None:
         if not self.is_running or task.started_at is None or task.has_ended:
             return None
-        from distrun.job.usage import sampled
-
-        return sampled(self.folder, task)
+        return history.sampled(self.folder, task)
 
     def _used_by(self, task: TaskState) -> Used:
         """What a task has used, with the present attempt or one whose end is not recorded."""

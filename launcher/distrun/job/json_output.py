@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -126,19 +127,13 @@ def task_json(task: TaskPlan) -> dict[str, Any]:
 
     fields = task.fields()
     del fields["name"]
+    tf_config = None
+    with contextlib.suppress(ValueError):  # a spec may set it to anything
+        tf_config = json.loads(task.tf_config or "")
     return {
         "task": task.name,
         **fields,
         "argv": mask_arguments(task.argv),
         "env": mask_secrets(task.environment),
-        "tf_config": read_tf_config(task),
+        "tf_config": tf_config if isinstance(tf_config, dict) else None,
     }
-
-
-def read_tf_config(task: TaskPlan) -> dict[str, Any] | None:
-    """A task's TF_CONFIG; None if it has none or if it is not a JSON object."""
-    try:
-        found = json.loads(task.tf_config or "")
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from typing import TYPE_CHECKING
 
 from distrun.agent.linux import job_processes
 from distrun.agent.loop import Loop
-from distrun.agent.protocol import KILL_GRACE, Cause, Code
+from distrun.agent.protocol import KILL_GRACE, Cause, Code, StopJob
 from distrun.errors import EXIT_KILLED, DistrunError, HostError
 from distrun.frozen import Frozen, replace
 from distrun.job import record, resumption
 from distrun.job.events import HostCleared, JobEnded, Outcome
 from distrun.job.record import EventLog
-from distrun.job.stop_order import StopOrder
+from distrun.job.stop_order import event_of
 from distrun.words.causes import cause_text
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def places(folder: JobFolder, state: JobState) -> tuple[str, ...]:
 
 def end(
     folder: JobFolder,
-    command: str,
+    cause: Cause,
     on_delay: Callable[[str, Cause], None] = lambda _host, _cause: None,
     *,
     has_just_ended: bool = False,
@@ -99,7 +100,7 @@ def end(
 
     Args:
         folder: the job's.
-        command: who asks, for the record.
+        cause: who asks, for the record.
         on_delay: called with a host that does not answer, and why.
         has_just_ended: whether its supervisor has just ended. Hosts that it could not reach are not
             tried again then.
@@ -127,7 +128,7 @@ def end(
             hint = "they were ended on this machine; look at the others"
             errors.append(resumption.unknown_hosts_error(folder, hint))
         with contextlib.suppress(OSError):  # it cannot be written: nothing is resumed from it
-            _record(folder, state, hosts, "" if errors else command)
+            _record(folder, state, hosts, None if errors else cause)
         state = folder.state()
     return Left(
         state=state,
@@ -231,25 +232,25 @@ def _clear_hosts(
     return cleared, errors
 
 
-def _record(folder: JobFolder, state: JobState, hosts: list[str], command: str) -> None:
+def _record(folder: JobFolder, state: JobState, hosts: list[str], cause: Cause | None) -> None:
     """Note the hosts on which nothing is left, and that a command has ended a job that was lost.
 
-    Without a command, the job may not have ended. Raises OSError.
+    Without a cause, the job may not have ended. Raises OSError.
     """
     is_lost = not state.phase.is_final
-    if not (hosts or (is_lost and command)):
+    if not (hosts or (is_lost and cause)):
         return
     file = str(folder.events_file)
     if record.fault(file) is not None:
         return  # what is added would be taken for the whole
-    order = StopOrder(command=command)
     with contextlib.closing(EventLog(file)) as log:
         if is_lost:
             folder.absorb_unsent_reports(log)
-        if is_lost and command:
-            log.append(order.event(KILL_GRACE))
+        if is_lost and cause:
+            order = StopJob(cause, signal.SIGTERM, KILL_GRACE, EXIT_KILLED)
+            log.append(event_of(order, KILL_GRACE))
         for host in hosts:
             log.append(HostCleared(at=time.time(), host=host))
-        if is_lost and command:
-            outcome = Outcome.stopped(EXIT_KILLED, order.cause, Cause(Code.SUPERVISOR_DIED))
+        if is_lost and cause:
+            outcome = Outcome.stopped(EXIT_KILLED, cause, Cause(Code.SUPERVISOR_DIED))
             log.append(JobEnded(at=time.time(), outcome=outcome))

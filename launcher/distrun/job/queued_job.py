@@ -19,17 +19,16 @@ from typing import IO, Protocol
 from distrun import lifecycle
 from distrun.agent.linux import syscalls
 from distrun.agent.linux.regular import read_end
-from distrun.agent.protocol import KILL_GRACE, Cause, Code, Notice, Request
+from distrun.agent.protocol import KILL_GRACE, Cause, Code, Notice, Request, StopJob
 from distrun.agent.protocol.channel import Channel, ProtocolError
 from distrun.codec import from_json
 from distrun.errors import EXIT_KILLED, HostError, UsageError
 from distrun.frozen import Frozen, replace
-from distrun.job import held_package, relay
+from distrun.job import held_package, relay, stop_order
 from distrun.job.events import JobEnded, JobQueued, Origin, Outcome, Result
 from distrun.job.folder import BatchJob, JobFolder, JobStore
 from distrun.job.record import EventLog
 from distrun.job.scheduler import MissingCommandError, QueueEntry, RefusedError, SchedulerError
-from distrun.job.stop_order import StopOrder
 from distrun.lifecycle import JobPhase, JobState
 from distrun.spec.model import Spec
 
@@ -400,7 +399,7 @@ def require_ended(folder: JobFolder, channel: Channel[Notice, Request]) -> None:
         raise HostError(text, hint="the job continues; call this command again")
 
 
-def stop(folder: JobFolder, order: StopOrder, say: Callable[[str], None]) -> bool:
+def stop(folder: JobFolder, order: StopJob, say: Callable[[str], None]) -> bool:
     """Stop a submitted job; once nothing of it is left, return whether this has ended it.
 
     Its batch script, or its supervisor's pod, gets a signal, and has the tasks stopped in their
@@ -428,8 +427,8 @@ def stop(folder: JobFolder, order: StopOrder, say: Callable[[str], None]) -> boo
         return False
     if job.problem is not None and job.state.phase.is_final:
         raise job.problem  # by its record, it has ended; a further one may wait in the queue
-    order.leave(folder)
-    grace = order.grace_or(job.state.timeouts.grace)
+    stop_order.leave(order, folder)
+    grace = stop_order.grace_of(order, job.state.timeouts.grace)
     _end(folder, batch, grace, lambda what: say(f"{name}: waiting for {what}"))
     if not folder.state().phase.is_final:
         record_stop(folder, order)
@@ -510,12 +509,12 @@ def record_queued(
         log.append(queued)
 
 
-def record_stop(folder: JobFolder, order: StopOrder) -> None:
+def record_stop(folder: JobFolder, order: StopJob) -> None:
     """Record that a job was stopped that no supervisor has. One that has a supervisor is left."""
     with (
         contextlib.suppress(BlockingIOError),
         folder.locked(),
         contextlib.closing(EventLog(str(folder.events_file))) as log,
     ):
-        log.append(order.event(folder.state().timeouts.grace))
+        log.append(stop_order.event_of(order, folder.state().timeouts.grace))
         log.append(JobEnded(at=time.time(), outcome=Outcome.stopped(EXIT_KILLED, order.cause)))

@@ -305,18 +305,13 @@ class Session(FollowedJob):
             how = f"was killed by {syscalls.signal_name(-status)}"
         if not self.folder.path.exists():
             raise InternalError(f"the supervisor {how} before the job began")
+        pids = " ".join(str(each.pid) for each in left)
+        said = f"processes of its tasks do not die, not even by SIGKILL: {pids}"
+        said = said if left else "its tasks have been ended"
         raise InternalError(
-            f"the supervisor of job {self.folder.job_id} {how}; {_said_of(left)}",
+            f"the supervisor of job {self.folder.job_id} {how}; {said}",
             hint=f"its log is {self.folder.supervisor_log}",
         )
-
-
-def _said_of(left: list[processes.Process]) -> str:
-    """Return what happened to a job's tasks, of which some processes may not die."""
-    if not left:
-        return "its tasks have been ended"
-    pids = " ".join(str(each.pid) for each in left)
-    return f"processes of its tasks do not die, not even by SIGKILL: {pids}"
 
 
 def all_executed(state: lifecycle.JobState) -> bool:

@@ -63,7 +63,9 @@ def headline(job: Job, width: int) -> Text:
     """Return the job in one row; without its strategy if the row is too narrow, or in two."""
     state = job.state
     end = state.ended_at or (time.time() if job.is_running else state.created_at)
-    words = [state.strategy, _count_phases(job.tasks) if len(job.tasks) > 1 else ""]
+    counts = Counter(task.phase for task in job.tasks)
+    phases = (f"{count} {phase}" for phase, count in counts.most_common())
+    words = [state.strategy, ", ".join(phases) if len(job.tasks) > 1 else ""]
     words.append(format_duration(end - state.created_at) if end > state.created_at else "")
     head = Text.assemble((job.folder.job_id, "bold"), "  ", styled(job.phase))
     for cells in (words, words[1:]):
@@ -72,11 +74,6 @@ def headline(job: Job, width: int) -> Text:
         if fits:
             break
     return Text.assemble(head, ("  " if fits else "\n") if rest else "", rest)
-
-
-def _count_phases(tasks: Sequence[TaskView]) -> str:
-    counts = Counter(task.phase for task in tasks)
-    return ", ".join(f"{count} {phase}" for phase, count in counts.most_common())
 
 
 def _columns(tasks: Sequence[TaskView]) -> list[Column]:

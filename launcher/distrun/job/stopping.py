@@ -6,12 +6,20 @@ import contextlib
 import itertools
 from collections.abc import Callable
 
-from distrun.agent.protocol import KILL_GRACE, Cause, JobEvent, Notice, Watch, WatchStarted
+from distrun.agent.protocol import (
+    KILL_GRACE,
+    Cause,
+    JobEvent,
+    Notice,
+    StopJob,
+    Watch,
+    WatchStarted,
+)
 from distrun.errors import DistrunError
 from distrun.job import control, events, leftovers, queued_job
 from distrun.job.control import SupervisorChannel
 from distrun.job.folder import JobFolder
-from distrun.job.stop_order import StopOrder
+from distrun.job.stop_order import grace_of
 from distrun.words.causes import cause_text
 from distrun.words.events import event_text
 from distrun.words.formats import format_count, format_host_names, format_names
@@ -32,7 +40,7 @@ class StoppedJob:
     def __init__(
         self,
         folder: JobFolder,
-        order: StopOrder,
+        order: StopJob,
         *,
         say: Callable[[str], None] = lambda _: None,
         on_error: Callable[[DistrunError], None],
@@ -42,7 +50,7 @@ class StoppedJob:
         self.has_ended_now = False
         """Whether this has ended it."""
         self._order, self._say, self._on_error = order, say, on_error
-        self._longest = order.grace_or(state.timeouts.grace)
+        self._longest = grace_of(order, state.timeouts.grace)
         self._channel: SupervisorChannel | None = None
         self._is_queued = folder.is_elsewhere
         self._had_ended = state.phase.is_final
@@ -110,7 +118,7 @@ class StoppedJob:
             raise control.removed_error(folder)
         is_by_supervisor = self._channel is not None and folder.state().phase.is_final
         found = leftovers.end(
-            folder, self._order.command, self._say_delay, has_just_ended=is_by_supervisor
+            folder, self._order.cause, self._say_delay, has_just_ended=is_by_supervisor
         )
         is_lost = not (is_by_supervisor or self._had_ended)
         count = f"ended {format_count(found.count, 'process')} of the job"

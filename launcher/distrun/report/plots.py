@@ -121,7 +121,10 @@ def timeline(
             left, right = canvas.x(start), canvas.x(end)
             path = f"M{left:.2f} {top + _TOP:.2f}H{right:.2f}V{bottom + _TOP:.2f}H{left:.2f}Z"
             style = f'fill="var(--{span.activity.name.lower()})"'
-            canvas.data("span", _span_text(span), path, style)
+            attempt = f", attempt {span.attempt}" if span.attempt else ""
+            lasted = format_duration(span.end - span.start)
+            text = f"{span.task} {span.activity.value} for {lasted}{attempt} on {span.host}"
+            canvas.data("span", text, path, style)
 
     return _plot("Tasks", draw, marks, axis, len(tasks) * _ROW)
 
@@ -253,12 +256,6 @@ def _short_duration(seconds: float) -> str:
         count, seconds = divmod(round(seconds), size)
         parts += [f"{count} {unit}"] if count else []
     return " ".join(parts[:2])
-
-
-def _span_text(span: Span) -> str:
-    attempt = f", attempt {span.attempt}" if span.attempt else ""
-    lasted = format_duration(span.end - span.start)
-    return f"{span.task} {span.activity.value} for {lasted}{attempt} on {span.host}"
 
 
 def _joined(spans: Sequence[Span], least: float) -> list[Span]:

@@ -54,7 +54,8 @@ def panels(samples: Mapping[str, Sequence[Sample]], starts: Starts) -> list[Pane
         _panel(samples, "GPU memory", "bytes", lambda each: each.gpu_memory_bytes),
         _panel(samples, "GPU load, %", "%", lambda each: each.gpu_percent),
     ]
-    return [each for each in map(_without_empty, found) if each.curves]
+    shown = (replace(each, curves=dict(filter(_has_values, each.curves.items()))) for each in found)
+    return [each for each in shown if each.curves]
 
 
 def metrics(samples: Mapping[str, Sequence[Sample]]) -> list[str]:
@@ -115,10 +116,8 @@ def _loads(task: str, samples: Sequence[Sample], starts: Starts) -> list[Point]:
     return points
 
 
-def _without_empty(panel: Panel) -> Panel:
-    curves = panel.curves.items()
-    reported = {task: its for task, its in curves if not all(math.isnan(each) for _, each in its)}
-    return replace(panel, curves=reported)
+def _has_values(curve: tuple[str, list[Point]]) -> bool:
+    return not all(math.isnan(each) for _, each in curve[1])
 
 
 def thinned(points: Sequence[Point], most: int) -> list[Point]:

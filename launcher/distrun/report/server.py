@@ -16,7 +16,7 @@ from distrun.errors import DistrunError, HostError
 from distrun.job import control
 from distrun.job.folder import JobFolder
 from distrun.job.history import HistoryReader
-from distrun.job.stop_order import StopOrder
+from distrun.job.stop_order import order_of
 from distrun.words.causes import error_words
 
 ADDRESS = "127.0.0.1"
@@ -57,8 +57,7 @@ class LivePage:
     ) -> None:
         self.actions: dict[str, Callable[[], str]] = {"stacks": take_stacks}
         if may_stop:
-            order = StopOrder(command="distrun report")
-            self.actions["stop"] = lambda: control.stop(folder, order)
+            self.actions["stop"] = lambda: control.stop(folder, order_of("distrun report"))
         self._make = make
         self._samples = HistoryReader(folder)
         self._lock = threading.Lock()

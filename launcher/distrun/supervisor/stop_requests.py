@@ -10,7 +10,7 @@ from functools import partial
 from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code
 from distrun.errors import EXIT_KILLED
-from distrun.job import events
+from distrun.job.stop_order import event_of
 from distrun.supervisor.running_job import RunningJob
 
 _SAME_REQUEST_SECONDS = 1.0
@@ -61,19 +61,11 @@ class StopRequests:
     def _stop(self, order: protocol.StopJob, *, is_signal: bool) -> None:
         job = self._job
         self._was_signalled, self._last_at = is_signal, time.monotonic()
-        grace = job.spec.timeouts.grace if order.grace is None else order.grace
         if order.exit_code in _BY_PERSONS and job.state.outcome is None:
             self._note_hang()
-        job.emit(
-            events.StopRequested(
-                at=time.time(),
-                cause=order.cause,
-                signal=order.signal,
-                grace=grace,
-                exit_code=order.exit_code,
-            )
-        )
-        job.hosts.limit_ends(0.0 if job.state.killing else grace)
+        requested = event_of(order, job.spec.timeouts.grace)
+        job.emit(requested)
+        job.hosts.limit_ends(0.0 if job.state.killing else requested.grace)
         if job.state.killing:
             job.hosts.abandon_lost()
         self._on_stop()

@@ -142,7 +142,7 @@ _EXIT_CODES = {
 }
 
 
-_ENDS: dict[str, tuple[str, str]] = {
+ENDS: dict[str, tuple[str, str]] = {
     "supervisor_died": (
         "the job is lost: its supervisor was killed, or its machine was restarted",
         "`distrun resume JOB` continues it; `distrun kill JOB` ends what may be left of it",
@@ -161,11 +161,7 @@ _ENDS: dict[str, tuple[str, str]] = {
     ),
     "kill": ("`distrun kill`, or another command, stopped the job; exit code 137", ""),
 }
-
-
-def ends() -> dict[str, tuple[str, str]]:
-    """What else than a kind of verdict, or a signal, `ps` shows as a job's cause."""
-    return _ENDS
+"""What else than a kind of verdict, or a signal, `ps` shows as a job's cause."""
 
 
 def exit_codes() -> dict[str, str]:
