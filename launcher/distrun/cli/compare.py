@@ -71,16 +71,16 @@ def command(jobs: tuple[str, ...], output: str | None, as_json: bool) -> int:
         else:
             console.print_text("nothing differs in specs and versions that the records have")
     if output is not None:
-        _write_page(runs, list(found.items()), Path(output))
+        console.require("a report", "jinja2")
+        rows = list(found.items())
+        tables: dict[str, Sequence[Row]] = {
+            "Key figures": list(_figures(runs)),
+            "What differs in spec and versions": rows,
+        }
+        with write_file(output) as file:
+            file.write(render(runs, tables).encode("utf-8", "replace"))
+        console.print_message(f"wrote {Path(output)}")
     return 0
-
-
-def _write_page(runs: Sequence[Run], found: Sequence[Row], path: Path) -> None:
-    console.require("a report", "jinja2")
-    tables = {"Key figures": list(_figures(runs)), "What differs in spec and versions": found}
-    with write_file(path) as file:
-        file.write(render(runs, tables).encode("utf-8", "replace"))
-    console.print_message(f"wrote {path}")
 
 
 def _figures(runs: Sequence[Run]) -> Iterator[Row]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from pathlib import Path
 from shlex import quote
 
 import click
@@ -62,15 +61,10 @@ def command(template: str | None, output: str | None, force: bool, only_list: bo
     files = {spec: known[template]}
     if template in examples():
         files[os.path.join(os.path.dirname(spec), f"{template}.py")] = examples()[template]
-    _write(files, force=force)
-    written = " and ".join(map(printable, files))
-    check = printable(f"distrun validate {quote(spec)}")
-    console.print_message(f"wrote {written}; check it with: {check}")
-    return 0
-
-
-def _write(files: dict[str, Path], *, force: bool) -> None:
-    """Write all of the files, or none of them."""
-    with contextlib.ExitStack() as written:
+    with contextlib.ExitStack() as written:  # all of the files, or none of them
         for name, source in files.items():
             written.enter_context(write_file(name, replaces=force)).write(source.read_bytes())
+    names = " and ".join(map(printable, files))
+    check = printable(f"distrun validate {quote(spec)}")
+    console.print_message(f"wrote {names}; check it with: {check}")
+    return 0

@@ -122,7 +122,8 @@ def _print_table(rows: list[dict[str, Any]], last: list[Mapping[str, str]]) -> N
 def _cells(row: dict[str, Any], last: Sequence[str]) -> dict[str, Any]:
     from distrun.words.table import styled
 
-    code = row["exit_code"]
+    code, count = row["exit_code"], row["task_count"]
+    running = f"{row['running_task_count']}/" if row["running"] else ""
     ended = row["ended_at"] or (time.time() if row["running"] else None)  # None: unknown
     return {
         "JOB": row["job_id"],
@@ -132,20 +133,13 @@ def _cells(row: dict[str, Any], last: Sequence[str]) -> dict[str, Any]:
         "LEFT": "" if row["seconds_left"] is None else format_duration(row["seconds_left"]),
         "LAST": " ".join(last),
         "SEEN": "" if row["progress_at"] is None else age_text(row["progress_at"]),
-        "TASKS": _tasks(row),
+        "TASKS": "unknown" if count is None else f"{running}{count}",
         "STRATEGY": row["strategy"],
         "STARTED": format_time(row["created_at"]) if row["created_at"] else "",
         "TIME": "" if ended is None else format_duration(ended - row["created_at"]),
         "CPU": _used(row, "cpu_seconds", format_duration),
         "MEM": _used(row, "peak_memory_bytes", format_bytes),
     }
-
-
-def _tasks(row: dict[str, Any]) -> str:
-    if row["task_count"] is None:
-        return "unknown"
-    running = f"{row['running_task_count']}/" if row["running"] else ""
-    return f"{running}{row['task_count']}"
 
 
 def _used(row: dict[str, Any], name: str, form: Callable[[float], str]) -> str:

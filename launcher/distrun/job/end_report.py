@@ -220,15 +220,11 @@ def _last_lines(
     if not tail:
         return [] if task.pid is None else [labelled("last lines", "it had printed nothing")]
     raised = [number for number, line in enumerate(tail) if line == _TRACEBACK]
-    shown = [_clipped(line) for line in tail[raised[-1] if raised else 0 :]]
+    lines = (printable(line.expandtabs()) for line in tail[raised[-1] if raised else 0 :])
+    shown = [each if len(each) <= _WIDEST else f"{each[:_WIDEST]}…" for each in lines]
     if all(f": {line}\n" in f"{above}\n" for line in shown):
         return []
     return [labelled("last lines", f"of {task.name}:"), *(f"    | {line}" for line in shown)]
-
-
-def _clipped(line: str) -> str:
-    shown = printable(line.expandtabs())
-    return shown if len(shown) <= _WIDEST else shown[:_WIDEST] + "…"
 
 
 def _about_restarts(job: Job) -> list[str]:

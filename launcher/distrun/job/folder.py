@@ -443,7 +443,11 @@ class JobFolder:
         return 0.0
 
     def size(self) -> int:
-        return sum(os.lstat(each).st_size for each in _files(self.path))
+        return sum(
+            each.stat(follow_symlinks=False).st_size
+            for each in _entries(self.path)
+            if not each.is_dir(follow_symlinks=False)
+        )
 
     def remove(self) -> None:
         """Rename the folder, so that the job is gone at once; then remove it from the disk.
@@ -467,16 +471,21 @@ class JobFolder:
         except OSError as error:
             # rmtree gives the name without the folder.
             name = Path(error.filename or "").name
-            found = (each for each in renamed.rglob("*") if each.name == name)
-            file = next(found, renamed)
+            found = (each.path for each in _entries(renamed) if each.name == name)
+            file = Path(next(found, renamed))
             error.filename = str(self.path / file.relative_to(renamed))
             os.rename(renamed, self.path)
             raise
 
 
-def _files(folder: Path) -> Iterator[str]:
-    for path, _, names in os.walk(folder):
-        yield from (os.path.join(path, name) for name in names)
+def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    waiting = [str(folder)]
+    while waiting:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as found:
+            for each in found:
+                if each.is_dir(follow_symlinks=False):
+                    waiting.append(each.path)
+                yield each
 
 
 def _is_plain(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections.abc import Callable, Sequence
@@ -223,7 +224,11 @@ class Report:
 
     def log_ends(self) -> dict[str, str]:
         most = min(_MOST_LOG_BYTES, _MOST_BYTES_OF_ALL_LOGS // max(1, len(self.tasks)))
-        found = {task: _log_end(TaskLog.of(self.folder, task), most) for task in self.tasks}
+        found: dict[str, str] = {}
+        for task in self.tasks:
+            with contextlib.suppress(OSError):
+                lines = shown_end(TaskLog.of(self.folder, task), View([task]), most)
+                found[task] = "\n".join(lines[-_MOST_LINES:]).strip("\n")
         return {task: text for task, text in found.items() if text}
 
     def event_lines(self) -> tuple[list[str], int]:
@@ -249,15 +254,6 @@ class Report:
 
 def _first_line(cause: Cause) -> str:
     return cause_text(cause).partition("\n")[0]
-
-
-def _log_end(log: TaskLog, most: int) -> str:
-    """Return its last lines as they are shown, without what a terminal would act on."""
-    try:
-        lines = shown_end(log, View([log.task]), most)
-    except OSError:
-        return ""
-    return "\n".join(lines[-_MOST_LINES:]).strip("\n")
 
 
 def outlier_text(outlier: Outlier) -> str:

@@ -78,7 +78,9 @@ def evidence_lines(verdict: Verdict) -> list[str]:
     quoted: dict[str, list[str]] = {}  # by place: what it shows that the cause does not say
     for evidence in verdict.evidence:
         text = evidence_text(evidence)
-        is_repeated = text in cause or _traced_place(text) in cause
+        traced = _TRACED.match(text)  # `train.py:4` for a line of a traceback
+        place = text if traced is None else f"{traced[1]}:{traced[2]}"
+        is_repeated = text in cause or place in cause
         if evidence.source is Source.LOG or not is_repeated:
             whose = f"{evidence.task}, " if evidence.task else ""
             found = quoted.setdefault(f"{whose}{evidence_place(evidence)}", [])
@@ -92,12 +94,6 @@ def evidence_lines(verdict: Verdict) -> list[str]:
         if is_host_preempted(verdict.cause):
             return lines  # nothing is left to do
     return lines + _advice_lines(verdict)
-
-
-def _traced_place(text: str) -> str:
-    """Return `train.py:4` for a line of a traceback, or the whole text."""
-    found = _TRACED.match(text)
-    return text if found is None else f"{found[1]}:{found[2]}"
 
 
 def _joined(places: list[str]) -> list[str]:
