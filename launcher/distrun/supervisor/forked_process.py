@@ -12,12 +12,13 @@ import ctypes
 import gc
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Callable, Collection
-from typing import NoReturn, Union
+from typing import NoReturn, TypeVar, Union
 
 from distrun.agent.linux import job_processes, syscalls
 
@@ -32,7 +33,6 @@ class ForkedProcess:
     Args:
         run: what the fork runs, after `enter`. It never returns.
         enter: called first, with all signals blocked: it may import modules.
-        job_id: becomes its variable DISTRUN_JOB_ID; empty: it is not known yet.
         stream: becomes its standard input and output; None: it has none.
         exit_code: its exit code after a defect.
     """
@@ -43,7 +43,6 @@ class ForkedProcess:
         *,
         enter: Callable[[], None],
         name: str,
-        job_id: str = "",
         stream: int | None = None,
         kept: Collection[int] = (),
         exit_code: int,
@@ -61,7 +60,7 @@ class ForkedProcess:
                 return
             try:
                 _reset_descriptors(stream, kept)
-                rename(name, job_id)
+                rename(name, "")
                 enter()
                 syscalls.reset_signals(blocked)
                 run()
@@ -105,6 +104,18 @@ _parents_streams: list[object] = []
 """They would close the descriptors of the fork's own streams, if they went."""
 
 Process = Union["subprocess.Popen[bytes]", ForkedProcess]
+P = TypeVar("P", bound=Process)
+
+
+def with_socket(start: Callable[[int], P]) -> tuple[P, socket.socket]:
+    """Start a process that serves a socket, by its descriptor; return the other end, too."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        try:
+            return start(theirs.fileno()), ours
+        except OSError:
+            ours.close()
+            raise
 
 
 def _reset_descriptors(stream: int | None, kept: Collection[int]) -> None:

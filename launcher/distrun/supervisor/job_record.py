@@ -20,48 +20,22 @@ _SYNC_SECONDS = 10.0
 """How long the end of a job waits for a slow disk. Nothing of the job runs then."""
 
 
-def sync_file(path: str) -> None:
-    """Write a file, or the names in a folder, to the disk. Raises OSError."""
-    with closing(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)) as descriptor:
-        os.fsync(descriptor)
-
-
-class DiskSync:
-    """Syncs files in threads: a disk may take seconds, in which hosts must hear of this process."""
-
-    def __init__(self) -> None:
-        self._running: list[_thread.LockType] = []
-        self._failure: OSError | None = None
-
-    def start(self, paths: Iterable[str]) -> None:
-        """Begin to sync files and folders, one after another."""
-        done = _thread.allocate_lock()
-        done.acquire()
-        self._running = [each for each in self._running if each.locked()] + [done]
+def _sync(paths: Iterable[str], done: _thread.LockType) -> None:
+    """Write files, and the names in folders, to the disk, one after another."""
+    for path in paths:
         try:
-            _thread.start_new_thread(self._run, (tuple(paths), done))
-        except RuntimeError:  # a limit on processes
-            self._run(tuple(paths), done)
+            with closing(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)) as descriptor:
+                os.fsync(descriptor)
+        except FileNotFoundError:
+            continue  # not every job has every file
+        except OSError as error:
+            _say(f"the record may not be on disk: {error}")
+    done.release()
 
-    def _run(self, paths: tuple[str, ...], done: _thread.LockType) -> None:
-        for path in paths:
-            try:
-                sync_file(path)
-            except FileNotFoundError:
-                continue  # not every job has every file
-            except OSError as error:
-                self._failure = error
-        done.release()
 
-    def wait(self, seconds: float) -> None:
-        """Wait until all that was begun is on the disk. Raises OSError, also TimeoutError."""
-        deadline = time.monotonic() + seconds
-        for done in self._running:
-            if not done.acquire(timeout=max(0.0, deadline - time.monotonic())):
-                raise TimeoutError(f"the disk has not finished within {seconds:g} s")
-            done.release()
-        if self._failure is not None:
-            raise self._failure
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError):  # its log is on the same disk
+        print(text, file=sys.stderr)  # noqa: T201
 
 
 class JobRecord:
@@ -70,7 +44,8 @@ class JobRecord:
     def __init__(self, folder: JobFolder, *, is_resumed: bool) -> None:
         self._folder = folder
         self._log = record.EventLog(str(folder.events_file))
-        self._disk = DiskSync()
+        self._syncing: list[_thread.LockType] = []
+        """Of each thread that syncs files, what it releases at its end."""
         self._error: OSError | None = None
         if is_resumed:
             self._log.require_space()
@@ -84,8 +59,7 @@ class JobRecord:
         try:
             written = self._log.append(event)
         except OSError as error:
-            with contextlib.suppress(OSError):  # its log is on the same disk
-                print(f"the record cannot be written: {error}", file=sys.stderr)  # noqa: T201
+            _say(f"the record cannot be written: {error}")
             if self._error is not None:
                 return events.encode(event)
             self._error = error
@@ -111,15 +85,24 @@ class JobRecord:
         return events.Aborted(at=time.time(), cause=cause, exit_code=HostError.exit_code)
 
     def _sync(self, event: events.Event) -> None:
-        """Sync the plan, verdicts and the end of the job, before the end is reported."""
-        folder = self._folder
-        if isinstance(event, events.JobPlanned):
-            self._disk.start(folder.lasting_files())
-        elif isinstance(event, (events.VerdictReached, events.JobEnded)):
-            self._disk.start([str(folder.events_file)])
-        if isinstance(event, events.JobEnded):
-            try:
-                self._disk.wait(_SYNC_SECONDS)
-            except OSError as error:
-                with contextlib.suppress(OSError):  # its log is on the same disk
-                    print(f"the record may not be on disk: {error}", file=sys.stderr)  # noqa: T201
+        """Sync the plan, verdicts and the end of the job, before the end is reported.
+
+        A disk may take seconds, in which hosts must hear of this process: a thread waits for it.
+        """
+        is_end = isinstance(event, events.JobEnded)
+        if not (is_end or isinstance(event, (events.JobPlanned, events.VerdictReached))):
+            return
+        is_plan = isinstance(event, events.JobPlanned)
+        paths = self._folder.lasting_files() if is_plan else [str(self._folder.events_file)]
+        done = _thread.allocate_lock()
+        done.acquire()
+        try:
+            _thread.start_new_thread(_sync, (tuple(paths), done))
+        except RuntimeError:  # a limit on processes
+            _sync(paths, done)
+        self._syncing = [each for each in self._syncing if each.locked()] + [done]
+        deadline = time.monotonic() + _SYNC_SECONDS
+        for each in self._syncing if is_end else ():
+            if not each.acquire(timeout=max(0.0, deadline - time.monotonic())):
+                _say(f"the record may not be on disk: it has not finished in {_SYNC_SECONDS:g} s")
+                break

@@ -6,6 +6,7 @@ supervisor needs, and forks the agent of this machine in the same way.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import signal
@@ -18,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from distrun.supervisor.forked_process import ForkedProcess, Process
+from distrun.supervisor.forked_process import ForkedProcess, Process, with_socket
 
 _HARMLESS = {
     "PYTHON",  # of other tools: the interpreter that they use
@@ -41,17 +42,16 @@ def start_early() -> None:
     global _early  # noqa: PLW0603 - there is one in a process
     if not _is_plain():
         return
-    ours, theirs = socket.socketpair()
-    enter = partial(_enter, theirs.fileno(), os.getpid())
-    with theirs:
-        try:
-            process = ForkedProcess(
-                *(_run,), enter=enter, name=_NAME, kept=(theirs.fileno(),), exit_code=_DEFECT
+    with contextlib.suppress(OSError):
+        _early = with_socket(
+            lambda served: ForkedProcess(
+                _run,
+                enter=partial(_enter, served, os.getpid()),
+                name=_NAME,
+                kept=(served,),
+                exit_code=_DEFECT,
             )
-        except OSError:
-            ours.close()
-            return
-    _early = process, ours
+        )
 
 
 def start(job_id: str) -> tuple[Process, int]:
@@ -62,21 +62,17 @@ def start(job_id: str) -> tuple[Process, int]:
         return early[0], early[1].detach()
     from distrun.supervisor.hosts.local import isolated_python
 
-    ours, theirs = socket.socketpair()
-    with theirs:
-        try:
-            process = subprocess.Popen(
-                isolated_python(_MODULE, job_id, str(theirs.fileno())),
-                stdin=subprocess.DEVNULL,
-                stdout=2,  # until it has a log
-                stderr=2,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-                env={**os.environ, "DISTRUN_JOB_ID": job_id},
-            )
-        except OSError:
-            ours.close()
-            raise
+    process, ours = with_socket(
+        lambda served: subprocess.Popen(
+            isolated_python(_MODULE, job_id, str(served)),
+            stdin=subprocess.DEVNULL,
+            stdout=2,  # until it has a log
+            stderr=2,
+            pass_fds=[served],
+            start_new_session=True,
+            env={**os.environ, "DISTRUN_JOB_ID": job_id},
+        )
+    )
     return process, ours.detach()
 
 

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -21,7 +22,7 @@ from distrun.job import held_package
 from distrun.spec.host_spec import HostSpec
 from distrun.spec.model import Spec
 from distrun.supervisor import forked_process
-from distrun.supervisor.forked_process import ForkedProcess, Process
+from distrun.supervisor.forked_process import ForkedProcess, Process, with_socket
 from distrun.supervisor.hosts.host_channel import HostChannel
 from distrun.supervisor.hosts.reach import (
     FORK_ERRORS,
@@ -62,21 +63,15 @@ def python_with_packages(program: str, *args: str) -> list[str]:
 _is_supervisor = False
 """Whether the agent of this machine is a fork: this process has one thread."""
 
-_agent: tuple[ForkedProcess, socket.socket] | None = None
+_agent: tuple[Process, socket.socket] | None = None
 """An agent that has no job yet, and its socket."""
 
 
 def fork_agent() -> None:
     """Fork the agent of this machine for the first connection to it. It ends with this process."""
     global _agent  # noqa: PLW0603 - there is one in a process
-    ours, theirs = socket.socketpair()
-    with theirs:
-        try:
-            process = _fork("distrun: agent", theirs.fileno(), _take_job)
-        except OSError:
-            ours.close()
-            return
-    _agent = process, ours
+    with contextlib.suppress(OSError):
+        _agent = with_socket(_fork)
 
 
 def end_unused_agent() -> None:
@@ -105,22 +100,16 @@ class LocalReach(Reach):
     def open(self, job_id: str, login: Login) -> Connection:  # noqa: ARG002 - always for an agent
         global _agent
         early, _agent = _agent, None
-        if early is not None:
-            process, ours = early
-            with contextlib.suppress(OSError):  # somebody has killed it
-                line = f"{job_id} {forked_process.token()}\n"
-                socket.send_fds(ours, [os.fsencode(line)], [2])
-                return _connection(process, ours)
-            ours.close()
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                started = _start(job_id, theirs.fileno())
-            except OSError as error:
-                ours.close()
-                cause = Cause(Code.AGENT_NOT_STARTED, errno=error.errno or 0)
-                raise CauseError(cause) from error
-        return _connection(started, ours)
+        try:
+            if early is not None:
+                with contextlib.suppress(OSError):  # somebody has killed it
+                    return _give_job(job_id, *early)
+            if _is_supervisor:
+                return _give_job(job_id, *with_socket(_fork))
+            return _connection(*with_socket(partial(_execute, job_id)))
+        except OSError as error:
+            cause = Cause(Code.AGENT_NOT_STARTED, errno=error.errno or 0)
+            raise CauseError(cause) from error
 
     def describe(self, hello: Hello) -> HostView:
         return HostView(hello, has_files=True, has_python=True)
@@ -134,11 +123,7 @@ class LocalReach(Reach):
         return agent_exited(status or 0), False
 
 
-def _start(job_id: str, stream: int) -> Process:
-    """Start an agent that serves a socket: below a supervisor, a fork."""
-    if _is_supervisor:
-        begin = syscalls.restore_descriptor_limit
-        return _fork(f"distrun: agent of {job_id}", stream, begin, job_id)
+def _execute(job_id: str, stream: int) -> Process:
     return subprocess.Popen(
         isolated_python(_AGENT, "agent", job_id),
         stdin=stream,
@@ -152,23 +137,34 @@ def _connection(process: Process, stream: socket.socket) -> Connection:
     return Connection(process, HostChannel(descriptor, descriptor))
 
 
-def _fork(name: str, stream: int, begin: Callable[[], None], job_id: str = "") -> ForkedProcess:
-    """Fork an agent that serves a socket, after it has called `begin`."""
+def _give_job(job_id: str, process: Process, stream: socket.socket) -> Connection:
+    """Give an agent a job: see :func:`_take_job`."""
+    try:
+        line = f"{job_id} {forked_process.token()}\n"
+        socket.send_fds(stream, [os.fsencode(line)], [2])
+    except OSError:
+        stream.close()
+        raise
+    return _connection(process, stream)
+
+
+def _fork(stream: int) -> ForkedProcess:
+    """Fork an agent that serves a socket, and waits for a job. It ends with this process."""
     parent = os.getpid()
 
     def enter() -> None:
-        if not job_id:
-            syscalls.die_with_parent(parent, signal.SIGKILL)
+        syscalls.die_with_parent(parent, signal.SIGKILL)
         importlib.import_module(_AGENT)
         held_package.hold("agent")
 
     def run() -> NoReturn:
-        begin()
+        _take_job()
+        syscalls.restore_descriptor_limit()
         main: Callable[[], NoReturn] = sys.modules[_AGENT].main
         main()
 
-    code = InternalError.exit_code
-    return ForkedProcess(run, enter=enter, name=name, job_id=job_id, stream=stream, exit_code=code)
+    name, code = "distrun: agent", InternalError.exit_code
+    return ForkedProcess(run, enter=enter, name=name, stream=stream, exit_code=code)
 
 
 def _take_job() -> None:
