@@ -187,14 +187,14 @@ def _why_no_host(state: JobState, within: tuple[Cause, ...] = ()) -> Cause | Non
     return None
 
 
-def on_run_timeout(state: JobState) -> Transition:
+def on_run_timeout(state: JobState, _: TimedOut) -> Transition:
     """Fail a job that runs longer than `timeouts.run`."""
     cause = Cause(Code.RUN_TIMED_OUT, seconds=state.timeouts.run or 0.0)
     outcome = job_failure(StartTimeoutError.exit_code, without_restart(state, cause))
     return end_job(state, outcome, grace=state.timeouts.grace)
 
 
-def on_stall(state: JobState, at: float) -> Transition:
+def on_stall(state: JobState, event: TimedOut) -> Transition:
     """Restart everything that trains, or fail the job. SIGABRT has Python print its stacks."""
     if any(each.scope is Scope.GROUP for each in state.incidents.values()):
         return state, []
@@ -204,7 +204,7 @@ def on_stall(state: JobState, at: float) -> Transition:
     training.sort(key=lambda task: state.rule(task).restarts is not Scope.GROUP)
     decision = restarts.decide(state, training[0], cause)
     if decision.is_allowed:
-        return restarts.open_incident(state, decision, at, SIGABRT)
+        return restarts.open_incident(state, decision, event.at, SIGABRT)
     outcome = job_failure(StartTimeoutError.exit_code, with_reason(cause, decision.why_not))
     return end_job(state, outcome, signal=SIGABRT)
 
@@ -223,12 +223,12 @@ def stop_quiet_job(state: JobState, outcome: Outcome, signal: int, grace: float)
     return state, [*actions, SetTimer(_ABORT, grace - min(KILL_GRACE, grace / 2))]
 
 
-def on_abort_timeout(state: JobState) -> Transition:
+def on_abort_timeout(state: JobState, _: TimedOut) -> Transition:
     """Have tasks that still run print where they are, just before they are killed."""
     return stop_tasks(state, SIGABRT, KILL_GRACE)
 
 
-def on_evaluator_timeout(state: JobState) -> Transition:
+def on_evaluator_timeout(state: JobState, _: TimedOut) -> Transition:
     """Stop the evaluator, which had `timeouts.grace` to end after the job's success."""
     excluded = {
         task.name

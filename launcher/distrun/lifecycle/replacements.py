@@ -143,10 +143,6 @@ def on_not_started(state: JobState, task: TaskState, at: float) -> Transition | 
     if not state.has_room_beside(task.host):
         return None
     cause = Cause(Code.TASK_NOT_STARTED, task=task.name, within=(reason,))
-    return _leave_out(state, task, cause, at)
-
-
-def _leave_out(state: JobState, task: TaskState, cause: Cause, at: float) -> Transition | None:
     host = state.hosts[task.host]
     left = state.with_host(replace(host, left_out=cause))
     decision = restarts.decide(left, task, cause)

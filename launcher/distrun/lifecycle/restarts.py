@@ -12,7 +12,7 @@ import zlib
 
 from distrun.agent.protocol import KILL_GRACE, Cause, Code, StopTask
 from distrun.frozen import Frozen, replace
-from distrun.job.events import HostLeftOut, Outcome, RestartPlanned, Timer, TimerKind
+from distrun.job.events import HostLeftOut, Outcome, RestartPlanned, TimedOut, Timer, TimerKind
 from distrun.lifecycle.actions import Action, Announce, MakePlan, SetTimer
 from distrun.lifecycle.starts import start
 from distrun.lifecycle.state import (
@@ -310,10 +310,10 @@ def why_not_restarted(state: JobState, failed: TaskState) -> Cause | None:
     return decide(state, failed, Cause(Code.TASK_EXITED)).why_not
 
 
-def on_backoff_over(state: JobState, number: int) -> JobState:
+def on_backoff_over(state: JobState, event: TimedOut) -> Transition:
     """Note that a restart's tasks may start as soon as their last attempts have ended."""
-    incident = state.incidents.get(number)
-    return state if incident is None else state.with_incident(replace(incident, is_due=True))
+    incident = state.incidents.get(int(event.timer.key))
+    return state if incident is None else state.with_incident(replace(incident, is_due=True)), []
 
 
 def on_attempt_ended(state: JobState, task: TaskState) -> JobState:
@@ -361,12 +361,13 @@ def start_health_timers(state: JobState) -> Transition:
     return state, actions
 
 
-def reset_budget(state: JobState, name: str) -> JobState:
+def reset_budget(state: JobState, event: TimedOut) -> Transition:
     """Count restarts from 0 again: there was no failure for `restart.reset_after`."""
+    name = event.timer.key
     healthy = Budget(total=state.budgets[name].total)
     if name == state.failing_budget:
         state = replace(state, failures_in_a_row=0, failing_host="")
-    return replace(state, budgets={**state.budgets, name: healthy})
+    return replace(state, budgets={**state.budgets, name: healthy}), []
 
 
 def _backoff_timer(incident: Incident) -> Timer:

@@ -19,7 +19,12 @@ _OF_ATTEMPTS = (
     events.TaskStarted, events.TaskReady, events.TaskNotStarted, events.TaskExited,
     events.TaskEnded,
 )  # fmt: skip
-_WHILE_STOPPING = {
+_ON_TIMEOUT = {
+    TimerKind.RESTART: restarts.on_backoff_over,
+    TimerKind.HEALTH: restarts.reset_budget,
+    TimerKind.START: outcomes.on_start_timeout,
+    TimerKind.RUN: outcomes.on_run_timeout,
+    TimerKind.STALL: outcomes.on_stall,
     TimerKind.EVALUATOR: outcomes.on_evaluator_timeout,
     TimerKind.ABORT: outcomes.on_abort_timeout,
 }
@@ -280,20 +285,11 @@ def _has_begun(outcome: Outcome, cause: Cause) -> bool:
 
 
 def _on_timed_out(state: JobState, event: events.TimedOut) -> restarts.Transition:
-    kind, key = event.timer.kind, event.timer.key
+    is_of_end = event.timer.kind in (TimerKind.EVALUATOR, TimerKind.ABORT)
     # After SIGKILL no task, not even an evaluator, gets a gentler signal.
-    if state.killing or (state.outcome is not None and kind not in _WHILE_STOPPING):
+    if state.killing or (state.outcome is not None and not is_of_end):
         return state, []
-    if kind in _WHILE_STOPPING:
-        return _WHILE_STOPPING[kind](state)
-    if kind is TimerKind.RESTART:
-        return restarts.on_backoff_over(state, int(key)), []
-    if kind is TimerKind.HEALTH:
-        return restarts.reset_budget(state, key), []
-    if kind is TimerKind.START:
-        return outcomes.on_start_timeout(state, event)
-    is_run = kind is TimerKind.RUN
-    return outcomes.on_run_timeout(state) if is_run else outcomes.on_stall(state, event.at)
+    return _ON_TIMEOUT[event.timer.kind](state, event)
 
 
 def _on_verdict_reached(state: JobState, event: events.VerdictReached) -> restarts.Transition:

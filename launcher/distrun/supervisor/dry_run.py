@@ -15,7 +15,7 @@ from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code, Report
 from distrun.errors import HostError, InvalidSpecError, UsageError
 from distrun.job import events
-from distrun.plan import READ, Plan
+from distrun.plan import Plan
 from distrun.spec.model import Spec
 from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.job_hosts import JobHosts
@@ -94,7 +94,7 @@ class DryRun:
             self._seconds += longest_measuring(len(spec.hosts))
         self._loop = Loop()
         self._loop.watch_signals((signal.SIGCHLD,), lambda _: self._pool.check_exits())
-        self._pool = HostPool(self._loop, spec, _JOB_ID, logs, READ, self)
+        self._pool = HostPool(self._loop, spec, _JOB_ID, logs, self)
         folder = records or logs
         hosts = JobHosts(spec, self._pool.order, folder, checks_all=checks_all, measures=measures)
         self.round = Round(hosts)

@@ -14,7 +14,6 @@ from distrun import plan
 from distrun.agent import protocol
 from distrun.agent.linux import holes, job_processes
 from distrun.agent.protocol import Cause, Code, Order, probe_messages
-from distrun.codec import field_names
 from distrun.errors import HostError
 from distrun.job import events
 from distrun.job import folder as job_folder
@@ -85,11 +84,6 @@ class JobHosts:
     def _view(self, host: str) -> HostView:
         return self.reaches[host].describe(self.hellos.get(host, _UNKNOWN_HOST))
 
-    @property
-    def has_all_logs_here(self) -> bool:
-        """Whether all tasks write their logs into the job's folder."""
-        return not any(map(self.has_own_logs, self.reaches))
-
     def has_own_logs(self, host: str) -> bool:
         """Whether the tasks on a host write their logs there, and have its environment."""
         return self.reaches[host].lifetime is not Lifetime.SUPERVISOR
@@ -137,10 +131,6 @@ class JobHosts:
         self.inspected.pop(host, None)
         if self.delivery is not None:
             self.delivery.forget(host)
-
-    def hold_ports(self, host: str, need: plan.PortNeed) -> None:
-        first, last = self.spec.port_range or (0, 0)
-        self.order(host, protocol.HoldPorts(need.free, list(need.wanted), first, last))
 
     def ports_refused(self, host: str, refused: protocol.PortsRefused) -> Cause:
         causes = []
@@ -190,12 +180,13 @@ class JobHosts:
         asked = Counter[str]()
         for placed in placement:
             asked[placed.host.name] += placed.role.gpus or 0
-        return [host for host, count in (+asked).items() if count > self._count_gpus(host)]
-
-    def _count_gpus(self, host: str) -> int:
-        chosen = self.specs[host].gpus
-        facts = self._facts(host, self.hellos.get(host, _UNKNOWN_HOST), None)
-        return len(facts.gpus if chosen is None else chosen)
+        lacking = []
+        for host, count in (+asked).items():
+            chosen = self.specs[host].gpus
+            facts = self._facts(host, self.hellos.get(host, _UNKNOWN_HOST), None)
+            if count > len(facts.gpus if chosen is None else chosen):
+                lacking.append(host)
+        return lacking
 
     def _facts(self, host: str, hello: protocol.Hello, address: str | None) -> plan.HostFacts:
         environ = hello.environ if self.has_own_logs(host) else dict(os.environ)
@@ -267,8 +258,3 @@ def _marker(attempt: int, cause: str) -> str:
     """The line in a task's log that separates the output of a new attempt."""
     now = time.strftime("%Y-%m-%d %H:%M:%S")
     return f"--- attempt {attempt}, {now}: restarted after {cause} ---"
-
-
-def task_record(task: plan.TaskPlan) -> events.TaskRecord:
-    names = field_names(events.TaskRecord)
-    return events.TaskRecord(**{name: getattr(task, name) for name in names})

@@ -13,13 +13,12 @@ from distrun.agent import protocol
 from distrun.agent.loop import Handle
 from distrun.agent.protocol import Cause, Code, Report
 from distrun.errors import HostError
-from distrun.frozen import replace
 from distrun.job import events
 from distrun.job.folder import replace_file
 from distrun.lifecycle import JobState, MakePlan
 from distrun.plan import Plan, TaskPlan
 from distrun.strategies import Role
-from distrun.supervisor.job_hosts import JobHosts, task_record
+from distrun.supervisor.job_hosts import JobHosts
 from distrun.supervisor.round import NextRound, Round, is_awaited
 from distrun.supervisor.running_job import RunningJob
 from distrun.supervisor.running_tasks import RunningTasks
@@ -255,7 +254,7 @@ class Planning:
             self._use(made, made.plan)
 
     def _use(self, made: NextRound, plan: Plan) -> None:
-        made.keep_placement()
+        self.hosts.placement = made.placement
         records = self._use_plan(plan)
         if records is None:
             return
@@ -284,8 +283,12 @@ class Planning:
         self._plan, job.tasks = plan, {task.name: task for task in plan.tasks}
         job.hosts.set_logs_aside({task.name: task.host for task in plan.tasks})
         self._running.use_plan(plan.tasks)
+        names = events.TaskRecord.__dataclass_fields__.keys() - {"log_start"}
         return tuple(
-            replace(task_record(task), log_start=self._log_start(task)) for task in plan.tasks
+            events.TaskRecord(
+                **{name: getattr(task, name) for name in names}, log_start=self._log_start(task)
+            )
+            for task in plan.tasks
         )
 
     def _log_start(self, task: TaskPlan) -> int:

@@ -143,7 +143,7 @@ class Round:
                 self._unheld.remove(host)
 
     def _place_tasks(self, placement: tuple[plan.Placed, ...]) -> None:
-        self._placement = placement
+        self.placement = placement
         self._used = {
             (each.host.name, split_address(each.address)[1]) for each in placement if each.address
         }
@@ -157,7 +157,8 @@ class Round:
         """Have a host hold ports, in addition to those that are free."""
         self._unheld.add(host)
         self._ports_needed[host] = len(self._free_ports(host)) + need.free
-        self.hosts.hold_ports(host, need)
+        first, last = self.hosts.spec.port_range or (0, 0)
+        self.hosts.order(host, protocol.HoldPorts(need.free, list(need.wanted), first, last))
 
     def on_unreachable(self, causes: Mapping[str, Cause]) -> None:
         self.give_up(causes)
@@ -214,7 +215,7 @@ class Round:
             self.hosts.held_ports[host] = list(range(1, self.hosts.needs[host].free + 1))
         try:
             ports = {host: self._free_ports(host) for host in self.hosts.held_ports}
-            return self.hosts.make_plan(self._placement, ports, self._running)
+            return self.hosts.make_plan(self.placement, ports, self._running)
         except InvalidSpecError:
             if not missing:
                 raise
@@ -333,13 +334,13 @@ class NextRound(Round):
         self.unusable: dict[str, Cause] = {}
         """Why hosts that the plan would have needed cannot be used: another round is needed."""
         self._place_tasks(self._place(rooms))
-        if not self._placement:
+        if not self.placement:
             homeless = [each for each in request.tasks if self._present[each].host not in rooms]
             self._end(Cause(Code.NO_ROOM, tasks=tuple(homeless) or request.tasks))
             return
         new = [
             each.host.name
-            for each in self._placement
+            for each in self.placement
             if self._is_moved(each) or each.name in self._renewed
         ]
         self._new_hosts = tuple(dict.fromkeys(new))
@@ -352,7 +353,7 @@ class NextRound(Round):
         """The hosts that tasks were on before, by the task."""
         return {
             each.name: self._present[each.name].host
-            for each in self._placement
+            for each in self.placement
             if each.name in self._present and self._is_moved(each)
         }
 
@@ -361,16 +362,12 @@ class NextRound(Round):
         return task.name in self.request.tasks or task.name not in self._present
 
     def uses(self, host: str) -> bool:
-        return any(each.host.name == host for each in self._placement)
+        return any(each.host.name == host for each in self.placement)
 
     def has_room_without(self, hosts: Collection[str], rooms: Mapping[str, int]) -> bool:
         """Whether the tasks have room on others than these hosts."""
         left = {name: room for name, room in rooms.items() if name not in hosts}
         return bool(self._place(left))
-
-    def keep_placement(self) -> None:
-        """Place tasks from now on as the plan does."""
-        self.hosts.placement = self._placement
 
     def _on_hello(self, host: str) -> None:
         """Do nothing: a host that is new to the job is for a later round."""
@@ -408,8 +405,8 @@ class NextRound(Round):
 
     def _hold_lacking_ports(self) -> None:
         """Use ports that are held already; hold more where these are too few, and the spec's."""
-        needs = plan.ports_needed(self._spec, self._placement)
-        explicit = [each for each in self._placement if each.name in self._renewed and each.address]
+        needs = plan.ports_needed(self._spec, self.placement)
+        explicit = [each for each in self.placement if each.name in self._renewed and each.address]
         for host in self._new_hosts:
             need = needs.get(host, plan.PortNeed())
             lacking = max(0, need.free - len(self._free_ports(host)))

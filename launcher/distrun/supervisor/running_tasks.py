@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distrun import lifecycle
 from distrun.agent import protocol
@@ -259,7 +259,7 @@ class RunningTasks:
         """Note what tasks do while they run. Returns whether the report says that."""
         state = self._job.state
         if isinstance(report, (Progress, protocol.UsageSampled, protocol.TaskListening)):
-            if report.task in self._tasks:
+            if report.task in self._tasks and self.is_on(host, report):
                 self._on_observation(self._tasks[report.task], report)
         elif isinstance(report, protocol.CpuMeasured):
             here = {task.name for task in state.tasks.values() if task.host == host}
@@ -270,6 +270,11 @@ class RunningTasks:
         else:
             return False
         return True
+
+    def is_on(self, host: str, report: Any) -> bool:
+        """Whether a report is about a task of its host, not one that is on another by now."""
+        task = self._job.state.tasks.get(report.task)
+        return task is not None and task.host == host
 
     def _on_observation(
         self, task: RunningTask, report: Progress | protocol.UsageSampled | protocol.TaskListening

@@ -20,7 +20,6 @@ from distrun.agent.protocol import Cause, Code, OpenJob, Report, Request
 from distrun.errors import DistrunError, InternalError
 from distrun.job import events, held_package
 from distrun.job.folder import JobFolder
-from distrun.plan import READ
 from distrun.spec.model import Spec
 from distrun.supervisor import tensorboard
 from distrun.supervisor.advisor import Advisor
@@ -43,9 +42,6 @@ if TYPE_CHECKING:
 _ENDING_SECONDS = 3.0
 """How long the end of a job may take after a defect: longer than tasks have after SIGTERM."""
 _FLUSH_SECONDS = 2.0
-_OBSERVATIONS = (
-    *(protocol.Progress, protocol.ProgressIgnored, protocol.TaskListening, protocol.UsageSampled),
-)
 
 
 class Supervisor:
@@ -71,9 +67,7 @@ class Supervisor:
         self._spec, self._folder, self._loop, self.emit = spec, folder, job.loop, job.emit
         self._order, self._manifest = order, manifest
         self._former_hosts = FormerHosts(job, self._prepare)
-        job.hosts = self._hosts = HostPool(
-            *(job.loop, spec, folder.job_id, folder.logs, READ, self)
-        )
+        job.hosts = self._hosts = HostPool(job.loop, spec, folder.job_id, folder.logs, self)
         if folder.descriptor is not None:
             job.hosts.calls.kept = (folder.descriptor,)
         job.clients = self._clients = Clients(
@@ -101,7 +95,7 @@ class Supervisor:
             lifecycle.StopTask: self._starts.stop,
             lifecycle.SetTimer: self._set_timer,
             lifecycle.Announce: lambda action: job.emit(action.event),
-            lifecycle.MakePlan: self._make_plan,
+            lifecycle.MakePlan: lambda action: job.call_after(partial(self._planning.add, action)),
             lifecycle.Finish: lambda _: self._release_hosts(),
         }
 
@@ -164,9 +158,6 @@ class Supervisor:
 
     # The lifecycle's actions ---------------------------------------------------------------
 
-    def _make_plan(self, action: lifecycle.MakePlan) -> None:
-        self._job.call_after(partial(self._planning.add, action))
-
     def _set_timer(self, action: lifecycle.SetTimer) -> None:
         timer, seconds = action.timer, action.seconds
         if timer == lifecycle.STALL:
@@ -192,7 +183,7 @@ class Supervisor:
         self._hosts.shut_down()
         if self._job.state.replaces_hosts or self._job.former is not None:
             self._hosts.late_logs.finish()
-        if self._job.known is None or self._job.known.has_all_logs_here:
+        if self._job.known is None or not any(map(self._job.has_own_logs, self._job.known.reaches)):
             self._analyzer.find_last()  # while the agents end
 
     def _on_results(self, event: events.ResultsFetched) -> None:
@@ -241,8 +232,6 @@ class Supervisor:
             if not self._is_finishing:
                 self._tensorboard.receive(report)
             return
-        if self._is_of_former_host(host, report):
-            return
         delivery = self._planning.hosts.delivery
         if delivery is not None and delivery.receive(host, report):
             self._planning.advance()
@@ -263,18 +252,11 @@ class Supervisor:
             self._hosts.order(host, protocol.Shutdown())
         self._planning.restart(host)
 
-    def _is_of_former_host(self, host: str, report: Report) -> bool:
-        """Whether a report is about a task that is on another host by now, or on none."""
-        if not isinstance(report, _OBSERVATIONS):
-            return False
-        task = self._job.state.tasks.get(report.task)
-        return task is None or task.host != host
-
     def _on_task_report(self, host: str, report: events.Event) -> None:
         if isinstance(report, protocol.TaskExited):
             self._running.end(report.task, report)
-            return
-        self.emit(report)
+        elif not isinstance(report, protocol.ProgressIgnored) or self._running.is_on(host, report):
+            self.emit(report)
         if isinstance(report, (protocol.TaskStarted, protocol.TaskNotStarted)):
             self._starts.on_answer(host, report.task)
         if isinstance(report, protocol.TaskStarted):
@@ -291,7 +273,8 @@ class Supervisor:
             self._starts.remove_host(event.host)
             if self._is_finishing and event.cause.code is not Code.PROCESSES_NOT_ENDED:
                 return
-            self._on_host_lost(event)
+            self._job.abort_by_agent(event.host, event.cause)
+            self._planning.on_lost(event.host, event.cause)
         self.emit(event)
         if isinstance(event, (events.HostLost, events.LinkLost)):
             self._job.call_after(partial(self._after_loss, event))
@@ -300,10 +283,6 @@ class Supervisor:
         self._planning.restart(event.host)
         if self._job.state.killing and isinstance(event, events.LinkLost):
             self._hosts.abandon_lost()
-
-    def _on_host_lost(self, event: events.HostLost) -> None:
-        self._job.abort_by_agent(event.host, event.cause)
-        self._planning.on_lost(event.host, event.cause)
 
     # Waiting -------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from distrun.agent import protocol
 from distrun.agent.linux import processes
@@ -21,6 +21,7 @@ from distrun.agent.protocol.channel import Outbox
 from distrun.codec import RANGES
 from distrun.job.events import LinkLost, LinkRestored, LogsIncomplete
 from distrun.job.folder import log_name, task_of_log
+from distrun.plan import READ
 from distrun.spec.model import Spec
 from distrun.supervisor.hosts.bootstrap import NO_COPY
 from distrun.supervisor.hosts.deadlines import ENDS, OrderDeadlines
@@ -40,6 +41,7 @@ from distrun.supervisor.hosts.sent_agents import sent_agents
 
 if TYPE_CHECKING:
     from distrun.supervisor.hosts.file_delivery import FileSender
+    from distrun.supervisor.hosts.pool import HostPool
 
 _TIMED = (
     *(protocol.TaskStarted, protocol.TaskNotStarted, protocol.TaskExited, protocol.TaskEnded),
@@ -74,28 +76,11 @@ def _clock() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class HostObserver(Protocol):
-    """Receives the events of a host."""
-
-    def on_report(self, host: Host, report: Report) -> None:
-        """The agent has sent a message."""
-
-    def on_unreachable(self, host: Host, cause: Cause) -> None:
-        """The first connection failed; the host is gone."""
-
-    def on_event(self, event: LinkLost | LinkRestored | LogsIncomplete) -> None:
-        """The link was lost, and is being reconnected, or is up again; a log was removed."""
-
-    def on_gone(self, host: Host, cause: Cause) -> None:
-        """The agent has ended, and nothing of its tasks is left."""
-
-
 class Host(LinkUser):
     """A host by its name in the spec.
 
     Args:
         logs: the job's folder for logs.
-        variables: those whose values on the host are needed for the plan.
         former: the last attempts of tasks that a lost agent of the job may have left on the host.
     """
 
@@ -104,10 +89,9 @@ class Host(LinkUser):
         name: str,
         reach: Reach,
         links: Links,
-        observer: HostObserver,
+        pool: HostPool,
         spec: Spec,
         logs: Path,
-        variables: tuple[str, ...],
         former: Mapping[str, int],
     ) -> None:
         self.name, self.reach, self.former = name, reach, former
@@ -119,8 +103,7 @@ class Host(LinkUser):
         """Whether the agent has announced its exit: it has nothing left to report."""
         self._grace, lease = spec.timeouts.grace, spec.timeouts.link
         self._lease = 0.0 if reach.lifetime is Lifetime.SUPERVISOR else lease
-        self._links, self._observer = links, observer
-        self._logs, self._variables = logs, variables
+        self._links, self._pool, self._logs = links, pool, logs
         self.link = Link(links, self, reach.connect_timeout, lease)
         self.mirror = LogMirror(logs, spec.log_max_size)
         loop = links.loop
@@ -273,7 +256,7 @@ class Host(LinkUser):
             connection.channel.send_bytes(agent)
         is_here = self.reach.lifetime is Lifetime.SUPERVISOR
         folder = os.path.realpath(self._logs) if is_here else ""
-        variables = () if is_here else self._variables
+        variables = () if is_here else READ
         configuration = protocol.Configure(
             protocol.PROTOCOL,
             *(self._links.job_id, folder, self._lease, self.name, variables, self.mirror.limit),
@@ -348,7 +331,7 @@ class Host(LinkUser):
     def _retry(self, cause: Cause) -> None:
         if cause.commands and not self._is_refused:  # somebody must do something about it
             self._is_refused = True
-            self._observer.on_event(LinkLost(at=time.time(), host=self.name, cause=cause))
+            self._pool.on_event(LinkLost(at=time.time(), host=self.name, cause=cause))
         self._loss = cause
         self.link.retry()
 
@@ -364,7 +347,7 @@ class Host(LinkUser):
                 from distrun.agent.protocol.file_messages import FilesRefused
 
                 self._file_sender = None
-                self._observer.on_report(self, FilesRefused(sender.failure, time.time()))
+                self._pool.on_report(self, FilesRefused(sender.failure, time.time()))
         self._next_ack.move(None if connection is None else connection.channel.ack_due)
 
     def _send_ack(self) -> None:
@@ -418,7 +401,7 @@ class Host(LinkUser):
         if self._lease is None:
             self._lease_end.move(self._links.loop.now() + self.deadlines.seconds_for(""))
         self.deadlines.clear()
-        self._observer.on_report(self, protocol.Fault(cause, time.time()))
+        self._pool.on_report(self, protocol.Fault(cause, time.time()))
         if connection is None or connection is not self.link.connection:
             return
         if self.link.state is LinkState.CONNECTING:
@@ -456,7 +439,7 @@ class Host(LinkUser):
         if handler is not None:
             handler(self, connection, message)
         else:
-            self._observer.on_report(self, message)
+            self._pool.on_report(self, message)
 
     def _on_heartbeat(self, connection: Connection, message: protocol.Heartbeat) -> None:
         if self.link.state is LinkState.RECONNECTING:
@@ -483,7 +466,7 @@ class Host(LinkUser):
         if message.size < 0 and sizes.get(log, 0) is None:
             sizes[log] = self.mirror.sizes[log]  # no more of it comes
             cause = Cause(Code.LOG_REMOVED, path=os.path.join(self.folder, log))
-            self._observer.on_event(LogsIncomplete(at=time.time(), host=self.name, cause=cause))
+            self._pool.on_event(LogsIncomplete(at=time.time(), host=self.name, cause=cause))
         elif message.size >= 0 and log in sizes:
             sizes[log] = message.size
 
@@ -494,11 +477,11 @@ class Host(LinkUser):
         self.mirror.behind = behind if abs(behind) > _LONGEST_HELLO else 0.0
         message = message._replace(at=time.time() - self.mirror.behind)
         self._on_up()
-        self._observer.on_report(self, message)
+        self._pool.on_report(self, message)
 
     def _on_started(self, _: Connection, message: protocol.TaskStarted) -> None:
         at = self.mirror.offset_in_copy(message.task, message.log_start)
-        self._observer.on_report(self, message._replace(log_start=at))
+        self._pool.on_report(self, message._replace(log_start=at))
 
     def _on_agent_fault(self, connection: Connection, message: protocol.Fault) -> None:
         cause, variable = message.cause, folder_variable(self.reach)
@@ -512,7 +495,7 @@ class Host(LinkUser):
 
     def _report_fault(self, connection: Connection, fault: protocol.Fault, cause: Cause) -> None:
         """Report why the agent cannot continue; messages that have waited for that follow."""
-        self._observer.on_report(self, fault._replace(cause=cause))
+        self._pool.on_report(self, fault._replace(cause=cause))
         if connection is self.link.connection:
             self.reports.receive_held(connection)
 
@@ -551,7 +534,7 @@ class Host(LinkUser):
         for number, order in self._outbox.after(message.last):
             connection.channel.send(order, number)
         if was_lost:
-            self._observer.on_event(LinkRestored(at=time.time(), host=self.name))
+            self._pool.on_event(LinkRestored(at=time.time(), host=self.name))
 
     def _follow_logs(self, connection: Connection) -> None:
         """Have the agent send its logs: with the first order, before which there is no log."""
@@ -603,7 +586,7 @@ class Host(LinkUser):
             self._mark_gone(cause)
             return
         self._loss = cause
-        self._observer.on_event(LinkLost(at=time.time(), host=self.name, cause=cause))
+        self._pool.on_event(LinkLost(at=time.time(), host=self.name, cause=cause))
 
     def _wait_for_nothing(self) -> None:
         self.deadlines.clear()
@@ -613,7 +596,7 @@ class Host(LinkUser):
     def _mark_unreachable(self, cause: Cause) -> None:
         self._wait_for_nothing()
         self.link.end()
-        self._observer.on_unreachable(self, cause)
+        self._pool.on_unreachable(self, cause)
 
     def _mark_silent(self) -> None:
         if self._lease is None:
@@ -628,7 +611,7 @@ class Host(LinkUser):
     def _mark_gone(self, cause: Cause) -> None:
         self._wait_for_nothing()
         self.link.end()
-        self._observer.on_gone(self, cause)
+        self._pool.on_gone(self, cause)
 
     _handlers: ClassVar[dict[type[Report], Callable[[Host, Connection, Any], None]]] = {
         protocol.Heartbeat: _on_heartbeat,

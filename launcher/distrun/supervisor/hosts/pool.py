@@ -53,21 +53,12 @@ class PoolObserver(Protocol):
 
 
 class HostPool:
-    """The hosts of one job.
-
-    `variables`: those whose values on the hosts are needed for the plan.
-    """
+    """The hosts of one job."""
 
     def __init__(
-        self,
-        loop: Loop,
-        spec: Spec,
-        job_id: str,
-        logs: Path,
-        variables: tuple[str, ...],
-        observer: PoolObserver,
+        self, loop: Loop, spec: Spec, job_id: str, logs: Path, observer: PoolObserver
     ) -> None:
-        self._loop, self._spec, self._logs, self._variables = loop, spec, logs, variables
+        self._loop, self._spec, self._logs = loop, spec, logs
         self.links = Links(loop, job_id)
         self.calls = self.links.calls
         self.on_event = observer.on_event
@@ -96,7 +87,7 @@ class HostPool:
         """Start an agent on each host; its Hello follows as a report."""
         for name, reach in reaches.items():
             self._reaches.setdefault(type(reach), reach)
-            about = (self._spec, self._logs, self._variables, self._former.get(name, {}))
+            about = (self._spec, self._logs, self._former.get(name, {}))
             self._hosts[name] = host = Host(name, reach, self.links, self, *about)
             host.link.connect()
         if all(reach.lifetime is not Lifetime.SUPERVISOR for reach in reaches.values()):
@@ -232,12 +223,15 @@ class HostPool:
     # Events of a host ----------------------------------------------------------------------
 
     def on_report(self, host: Host, report: Report) -> None:
+        """The agent has sent a message."""
         self._observer.on_report(host.name, report)
         if isinstance(report, protocol.Hello):
             self.late_logs.receive(host.name)
             self._report_unreachable()
 
     def on_unreachable(self, host: Host, cause: Cause) -> None:
+        """The first connection failed; the host is gone."""
+
         def follow(cause: Cause) -> None:
             self.unreachable[host.name] = cause
             self._report_unreachable()
@@ -245,6 +239,7 @@ class HostPool:
         self._release(host, cause, follow)
 
     def on_gone(self, host: Host, cause: Cause) -> None:
+        """The agent has ended, and nothing of its tasks is left."""
         self._release(host, cause, partial(self._report_gone, host))
 
     def _report_gone(self, host: Host, cause: Cause) -> None:
