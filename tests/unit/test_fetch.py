@@ -145,7 +145,8 @@ def test_each_host_is_asked_for_what_was_written_since_its_first_task_began(tmp_
     (tmp_path / "job.yaml").write_text(json.dumps({**spec, "strategy": "multi_worker_mirrored"}))
     read = loader.load(tmp_path / "job.yaml", cwd=str(tmp_path))
     fetch = Fetch(folder, read, [], str(tmp_path), lambda _: False, lambda *_: None)
-    asked = {source.name: each.began for source, each in fetch._sources()}
+    fetch._start_sources()
+    asked = {source.name: source._arguments[2] for source, _ in fetch._places.values()}
     assert asked == {"h1": pytest.approx(100, abs=1), "h2": pytest.approx(200, abs=1)}
     fetch._loop.close()
 

@@ -21,7 +21,7 @@ from distrun.job.job import Job
 from distrun.spec.model import Spec
 from distrun.spec.problems import printable
 from distrun.spec.regular_file import read_regular_file
-from distrun.supervisor.hosts.file_source import Arguments, FileSource, Found, is_plain
+from distrun.supervisor.hosts.file_source import FileSource, Found, is_plain
 from distrun.supervisor.hosts.former_agents import make_former_reach
 from distrun.supervisor.hosts.link import MAX_CONNECTING, Links
 from distrun.supervisor.hosts.reach import Lifetime
@@ -196,8 +196,7 @@ class Fetch:
         )
 
     def _list(self) -> None:
-        for source, arguments in self._sources():
-            source.start(arguments)
+        self._start_sources()
         self._wait()
 
     def _turn(self) -> None:
@@ -217,11 +216,10 @@ class Fetch:
             text += ", so it is not known where its tasks ran"
             raise HostError(text, hint=f"it is {self._folder.shown(path)}") from error
 
-    def _sources(self) -> list[tuple[FileSource, Arguments]]:
+    def _start_sources(self) -> None:
         history = Job(self._folder).history
         tasks = self._tasks()
         agents = {e.host: e for e in history if isinstance(e, events.HostReady)}
-        found = []
         skipped = os.path.abspath(self._tree.path)
         for host in dict.fromkeys(task.host for task in tasks):
             agent = agents.get(host)
@@ -250,14 +248,12 @@ class Fetch:
             state, name = os.path.split(os.path.dirname(folder))
             own_folders = [state if name == "agents" else folder]
             own_folders += [] if outside else [skipped]
-            arguments = Arguments(places, self._patterns, began, own_folders)
-            found.append((source, arguments))
-        if not found:
+            source.start(places, self._patterns, began, own_folders)
+        if not self._places:
             raise UsageError(
                 f"job {self._folder.job_id} has no tasks on other hosts",
                 hint="what its tasks wrote is on this machine",
             )
-        return found
 
     def _placed(self) -> list[File]:
         found = {

@@ -67,12 +67,6 @@ class JobRecord:
         self._sync(event)
         return written
 
-    def write_last(self, event: events.Event) -> None:
-        """Append the event with which the job ends after a defect, if that can be done."""
-        with contextlib.suppress(Exception):  # the disk may be full, or this what has failed
-            self._log.append(event)
-            self._sync(event)
-
     def release_reserve(self) -> None:
         self._log.release_reserve()
 

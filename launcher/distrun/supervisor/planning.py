@@ -227,15 +227,11 @@ class Planning:
         if isinstance(made, NextRound):
             if made.request.restart in self._job.state.incidents:  # no other has taken its tasks
                 self._finish_next(made)
-        else:
-            self._finish_first(made)
-        self._plan_next()
-
-    def _finish_first(self, made: Round) -> None:
-        if made.error is not None:
+        elif made.error is not None:
             self._job.abort(made.error)
-        elif made.plan is not None and (tasks := self._use_plan(made.plan)) is not None:
-            self._emit(events.JobPlanned(at=time.time(), tasks=tasks))
+        elif made.plan is not None:
+            self._use(made, made.plan)
+        self._plan_next()
 
     def _finish_next(self, made: NextRound) -> None:
         request = made.request
@@ -253,12 +249,28 @@ class Planning:
         elif made.plan is not None:
             self._use(made, made.plan)
 
-    def _use(self, made: NextRound, plan: Plan) -> None:
-        self.hosts.placement = made.placement
-        records = self._use_plan(plan)
-        if records is None:
+    def _use(self, made: Round, plan: Plan) -> None:
+        """Write a plan down and use it."""
+        job, path = self._job, self._job.folder.plan_file
+        try:
+            replace_file(path, json.dumps(plan.record(), indent=1) + "\n")
+        except OSError as error:
+            shown, errno = job.folder.shown(path), error.errno or 0
+            cause = Cause(Code.PLAN_NOT_WRITTEN, path=shown, errno=errno)
+            job.abort(HostError(cause=cause))
             return
-        all_workers = self._job.state.all_workers
+        self.hosts.placement = made.placement
+        self._plan, job.tasks = plan, {task.name: task for task in plan.tasks}
+        job.hosts.set_logs_aside({task.name: task.host for task in plan.tasks})
+        self._running.use_plan(plan.tasks)
+        names = events.TaskRecord.__dataclass_fields__.keys() - {"log_start"}
+        records = tuple(
+            events.TaskRecord(
+                **{name: getattr(task, name) for name in names}, log_start=self._log_start(task)
+            )
+            for task in plan.tasks
+        )
+        all_workers = job.state.all_workers
         workers = sum(task.role is Role.WORKER for task in plan.tasks)
         self._emit(
             events.JobPlanned(
@@ -268,27 +280,6 @@ class Planning:
                 former_hosts=made.former_hosts,
                 all_workers=all_workers if workers < all_workers else None,
             )
-        )
-
-    def _use_plan(self, plan: Plan) -> tuple[events.TaskRecord, ...] | None:
-        """Write a plan down and use it. Returns its tasks for the record; None: it failed."""
-        job, path = self._job, self._job.folder.plan_file
-        try:
-            replace_file(path, json.dumps(plan.record(), indent=1) + "\n")
-        except OSError as error:
-            shown, errno = job.folder.shown(path), error.errno or 0
-            cause = Cause(Code.PLAN_NOT_WRITTEN, path=shown, errno=errno)
-            job.abort(HostError(cause=cause))
-            return None
-        self._plan, job.tasks = plan, {task.name: task for task in plan.tasks}
-        job.hosts.set_logs_aside({task.name: task.host for task in plan.tasks})
-        self._running.use_plan(plan.tasks)
-        names = events.TaskRecord.__dataclass_fields__.keys() - {"log_start"}
-        return tuple(
-            events.TaskRecord(
-                **{name: getattr(task, name) for name in names}, log_start=self._log_start(task)
-            )
-            for task in plan.tasks
         )
 
     def _log_start(self, task: TaskPlan) -> int:

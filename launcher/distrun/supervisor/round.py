@@ -45,6 +45,10 @@ class Round:
 
     def __init__(self, hosts: JobHosts) -> None:
         self.hosts = hosts
+        self._present: dict[str, plan.TaskPlan] = {}
+        """The tasks of the present plan."""
+        self._restarted: Collection[str] = ()
+        """Those of them that start again."""
         self._involved: Collection[str] = hosts.names
         """The hosts whose ports and files it waits for."""
         self._replaceable: Collection[str] = hosts.spares
@@ -82,6 +86,23 @@ class Round:
         """Whether all that it waits for are hosts that it may not need."""
         waiting = () if self.is_finished else self.waiting_for
         return bool(waiting) and all(host in self._replaceable for host in waiting)
+
+    @property
+    def former_hosts(self) -> dict[str, str]:
+        """The hosts that tasks were on before, by the task."""
+        return {
+            each.name: self._present[each.name].host
+            for each in self.placement
+            if each.name in self._present and self._is_moved(each)
+        }
+
+    def starts(self, task: plan.TaskPlan) -> bool:
+        """Whether the plan starts a task. The others stay as they are."""
+        return task.name in self._restarted or task.name not in self._present
+
+    def _is_moved(self, placed: plan.Placed) -> bool:
+        present = self._present.get(placed.name)
+        return present is None or present.host != placed.host.name
 
     def receive(self, host: str, report: Report) -> None:
         """Handle a report that belongs to the round; ignore any other."""
@@ -323,6 +344,7 @@ class NextRound(Round):
         self._unheld = set()
         self._spec, self.request, self._rooms = hosts.spec, request, rooms
         self._present = {task.name: task for task in present.tasks}
+        self._restarted = request.tasks
         self._running = {
             task.name: task.env[plan.GPUS]
             for task in present.tasks
@@ -347,19 +369,6 @@ class NextRound(Round):
         self._involved = self._replaceable = self._new_hosts
         self._hold_lacking_ports()
         self.advance()
-
-    @property
-    def former_hosts(self) -> dict[str, str]:
-        """The hosts that tasks were on before, by the task."""
-        return {
-            each.name: self._present[each.name].host
-            for each in self.placement
-            if each.name in self._present and self._is_moved(each)
-        }
-
-    def starts(self, task: plan.TaskPlan) -> bool:
-        """Whether the plan starts a task. The others stay as they are."""
-        return task.name in self.request.tasks or task.name not in self._present
 
     def uses(self, host: str) -> bool:
         return any(each.host.name == host for each in self.placement)
@@ -398,10 +407,6 @@ class NextRound(Round):
                 return placed
             left.update((host, left[host] - 1) for host in lacking)
         return ()
-
-    def _is_moved(self, placed: plan.Placed) -> bool:
-        present = self._present.get(placed.name)
-        return present is None or present.host != placed.host.name
 
     def _hold_lacking_ports(self) -> None:
         """Use ports that are held already; hold more where these are too few, and the spec's."""

@@ -61,20 +61,15 @@ class RunningJob:
 
     def begin(self, order: protocol.OpenJob) -> None:
         spec = self.spec
+        same = ("name", "strategy", "success", "strict", "timeouts", "restart", "log_max_size")
         settings: dict[str, Any] = {
+            **{name: getattr(spec, name) for name in same},
             "at": time.time(),
             "job_id": self.folder.job_id,
-            "name": spec.name,
-            "strategy": spec.strategy,
-            "success": spec.success,
-            "strict": spec.strict,
             "versions": order.versions or {},
             "spec_file": self.folder.shown(self.folder.spec_file),
             "supervisor_pid": os.getpid(),
-            "timeouts": spec.timeouts,
-            "restart": spec.restart,
             "workers": spec.workers or Workers.COORDINATED,
-            "log_max_size": spec.log_max_size,
             "role_restarts": {
                 role.role.value: role.restart for role in spec.roles if role.restart is not None
             },
@@ -126,7 +121,8 @@ class RunningJob:
         """Record the end of the job after a defect, without what else belongs to it."""
         outcome = lifecycle.job_failure(InternalError.exit_code, cause)
         event = events.JobEnded(at=time.time(), outcome=outcome)
-        self.record.write_last(event)
+        with contextlib.suppress(Exception):  # the record may be what has failed
+            self.record.write(event)
         self.clients.broadcast(protocol.JobEvent(events.encode(event)))
 
     def has_own_logs(self, host: str) -> bool:

@@ -215,12 +215,10 @@ class Supervisor:
             # Imported here because most jobs have no other hosts.
             from distrun.supervisor.hosts.file_delivery import FileDelivery
 
-            lacking, send, show = (
-                hosts.hosts_without_files,
-                self._hosts.deliver,
-                self._clients.broadcast,
+            hosts.delivery = FileDelivery(
+                *(self._manifest, hosts.hosts_without_files, self._hosts.deliver),
+                *(self.emit, self._clients.broadcast),
             )
-            hosts.delivery = FileDelivery(self._manifest, lacking, send, self.emit, show)
         self._planning = Planning(self._job, hosts, self._running)
         self._job.known = hosts
         self._hosts.recall_lost(self._job.state.lost_agents, self._spec)

@@ -35,15 +35,6 @@ class Found(Frozen):
     used: int
 
 
-class Arguments(Frozen):
-    """Those of :func:`distrun.agent.written_files.main`."""
-
-    folders: list[list[tuple[str, str]]]
-    patterns: list[str]
-    began: float
-    skipped: list[str]
-
-
 class FileSource(LinkUser):
     """One host. `failure` says why nothing more comes from it."""
 
@@ -59,9 +50,10 @@ class FileSource(LinkUser):
         self.failure: Cause | None = None
         self.link = Link(links, self, reach.connect_timeout, None)
 
-    def start(self, arguments: Arguments) -> None:
-        self.files = [{} for _ in arguments.folders]
-        self._arguments = (*vars(arguments).values(), MOST_FILES)
+    def start(self, folders: list[list[tuple[str, str]]], *others: object) -> None:
+        """Start to list the files. The arguments: see :func:`distrun.agent.written_files.main`."""
+        self.files = [{} for _ in folders]
+        self._arguments = (folders, *others, MOST_FILES)
         self.link.connect()
 
     @property

@@ -127,13 +127,6 @@ def is_keeper(pid: int) -> bool:
     return words[:-1] == [os.fsencode(word) for word in _KEEPER_COMMAND]
 
 
-def _keeper_of(spec: Spec, job_id: str) -> _Keeper:
-    global _keeper  # noqa: PLW0603 - there is one job in a process
-    if _keeper is None:
-        _keeper = _Keeper(spec, job_id)
-    return _keeper
-
-
 class KubernetesReach(Reach):
     """A pod. Its agent outlives a lost link for `timeouts.link`."""
 
@@ -147,6 +140,7 @@ class KubernetesReach(Reach):
         self.connect_timeout: float = _NO_LIMIT if start is None else start
 
     def open(self, job_id: str, login: Login) -> Connection:
+        global _keeper  # noqa: PLW0603 - there is one job in a process
         words = kubectl.prefix(self._spec.kubernetes)
         if login.purpose is Purpose.FILES:
             return self._open_for_files(words, job_id, login)
@@ -154,9 +148,9 @@ class KubernetesReach(Reach):
         pod = "" if is_new or is_former else self._pod
         reader, writer = os.pipe()
         try:
-            keeper = _keeper_of(self._spec, job_id)
+            _keeper = _keeper or _Keeper(self._spec, job_id)
             asked = {"host": self._host, "shape": self._shape, "pod": pod, "former": is_former}
-            keeper.ask(writer, **asked)
+            _keeper.ask(writer, **asked)
             script = _SCRIPT.format(
                 answer=reader,
                 no_pod=_EXIT_NO_POD,

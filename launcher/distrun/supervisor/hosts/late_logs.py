@@ -37,21 +37,18 @@ class _Lost(Frozen):
     cause: Cause
 
 
-class LateLogs:
+class LateLogs(FormerAgents):
     """The lost hosts of a job that may still have logs, whose last `limit` bytes are kept."""
 
     def __init__(
         self, links: Links, logs: Path, limit: int | None, on_event: Callable[[events.Event], None]
     ) -> None:
+        super().__init__(self._on_received)
         self._links, self._logs, self._limit = links, logs, limit
         self._on_event = on_event
         self._lost: dict[FormerAgent, _Lost] = {}
-        self._receiving = FormerAgents(self._on_received)
         self._is_last = False
         """Whether hosts are tried a last time, because the job ends."""
-
-    def __len__(self) -> int:
-        return len(self._receiving)
 
     def add(self, host: Host, cause: Cause, at: float) -> dict[str, int]:
         """Remember a lost host. Returns how many bytes of its logs have arrived, by the task."""
@@ -89,17 +86,17 @@ class LateLogs:
 
     def receive(self, name: str) -> None:
         if not self._is_last:
-            self._receiving.clear([agent for agent in self._lost if agent.name == name])
+            self.clear([agent for agent in self._lost if agent.name == name])
 
     def finish(self) -> None:
         """Try all hosts a last time, because the job ends: a host may have been reachable again."""
         self._is_last = True
         self._links.loop.call_at(self._links.loop.now() + _LAST_SECONDS, self._give_up_silent)
-        self._receiving.clear(self._lost)
+        self.clear(self._lost)
 
     def _give_up_silent(self) -> None:
-        silent = self._receiving.silent
-        self._receiving.give_up(silent)
+        silent = self.silent
+        self.give_up(silent)
         for agent in silent:
             agent.failure = self._lost[agent].cause
             self._on_received(agent)
@@ -107,7 +104,7 @@ class LateLogs:
     def abandon(self) -> None:
         """Wait for no host any more: the job must end at once."""
         self._is_last = True
-        self._receiving.give_up()
+        self.give_up()
         lost, self._lost = self._lost, {}
         for agent, each in lost.items():
             self._report_missing(agent, each, each.cause)
