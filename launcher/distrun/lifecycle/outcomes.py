@@ -108,9 +108,9 @@ def settle_incidents(state: JobState, at: float) -> Transition:
     for incident in list(state.incidents.values()):
         if incident.attempts_left or not incident.is_due or incident.is_settled:
             continue
-        why = restarts.lost_link(state, incident)
-        if why is not None:
-            state, more = restarts.wait_for_link(state, incident, why)
+        waiting = restarts.wait_for_link(state, incident)
+        if waiting is not None:
+            state, more = waiting
         elif incident.refusal is not None:
             grace = restarts.grace_after(state, state.tasks[incident.refusal.task or ""])
             state, more = end_job(state, incident.refusal, grace=grace)

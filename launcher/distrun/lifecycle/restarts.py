@@ -461,20 +461,16 @@ def request_plan(state: JobState, incident: Incident) -> Transition:
     return state.with_incident(replace(incident, is_planning=True)), actions
 
 
-def lost_link(state: JobState, incident: Incident) -> Cause | None:
-    """Return why it is not known yet whether a task can start on its host; None if it is."""
+def wait_for_link(state: JobState, incident: Incident) -> Transition | None:
+    """Start no task on a host that may be gone. It may take `timeouts.start`; None: none may be."""
     for name in incident.tasks:
         host = state.hosts.get(state.tasks[name].host)
         if host is not None and host.is_usable and host.link_lost is not None:
-            return Cause(Code.HOST_NOT_PREPARED, host=host.name, within=(host.link_lost,))
+            why = Cause(Code.HOST_NOT_PREPARED, host=host.name, within=(host.link_lost,))
+            is_first = incident.waits_for_link is None
+            actions = start_timer(state) if is_first and state.requires(incident) else []
+            return state.with_incident(replace(incident, waits_for_link=why)), actions
     return None
-
-
-def wait_for_link(state: JobState, incident: Incident, why: Cause) -> Transition:
-    """Start no task on a host that may be gone. It may take `timeouts.start`."""
-    is_first = incident.waits_for_link is None
-    actions = start_timer(state) if is_first and state.requires(incident) else []
-    return state.with_incident(replace(incident, waits_for_link=why)), actions
 
 
 def _needs_plan(state: JobState, incident: Incident) -> bool:

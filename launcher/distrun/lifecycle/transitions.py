@@ -30,13 +30,6 @@ _ON_TIMEOUT = {
 }
 _MISSED = 2
 """At least this many heartbeats are missing when a link counts as lost because of that."""
-_FOR_READERS = (
-    events.PreflightSkipped, events.PreflightStarted, events.PreflightEnded,
-    events.LogsIncomplete, events.SyncStarted, events.Synced, events.FilesPreserved,
-    events.RestartPlanned, events.TensorBoardStarted, events.TensorBoardEnded,
-    events.TensorBoardSilent,
-    events.ProgressIgnored, events.HostNotCleared, events.JobAdvised,
-)  # fmt: skip
 _TASKS_MAY_RUN = (Code.AGENT_ABANDONED, Code.PROCESSES_NOT_ENDED)
 """Causes of the loss of a host whose tasks may still run."""
 
@@ -53,7 +46,7 @@ def replay(history: list[Event]) -> JobState:
 
 
 def step(state: JobState, event: Event) -> restarts.Transition:
-    """Return the state after an event, and the actions that follow.
+    """Return the state after an event, and the actions that follow: none of one for readers alone.
 
     A final state stays, but hosts that could not be reached may be cleared later.
     """
@@ -62,7 +55,8 @@ def step(state: JobState, event: Event) -> restarts.Transition:
     if isinstance(event, events.JobQueued):
         return replan.queue(state, event), []
     stays = state.phase.is_final and not isinstance(event, events.HostCleared)
-    if stays or isinstance(event, _FOR_READERS):
+    transition = _TRANSITIONS.get(type(event))
+    if stays or transition is None:
         return state, []
     if isinstance(event, _OF_ATTEMPTS):
         if event.task in state.dropped:
@@ -70,9 +64,6 @@ def step(state: JobState, event: Event) -> restarts.Transition:
         task = state.tasks[event.task]
         if event.attempt < task.attempt or task.has_ended:
             return state, []  # that attempt has ended already
-    transition = _TRANSITIONS.get(type(event))
-    if transition is None:
-        raise TypeError(f"no transition for {type(event).__name__}")
     state, actions = transition(state, event)
     state, more = outcomes.settle_incidents(state, event.at)
     return state, [*actions, *more]

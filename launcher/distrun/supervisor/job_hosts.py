@@ -223,6 +223,9 @@ class JobHosts:
     def start_order(
         self, task: plan.TaskPlan, job_id: str, attempt: int, cause: str
     ) -> protocol.StartTask:
+        # The line in its log that separates the output of a new attempt.
+        now = time.strftime("%Y-%m-%d %H:%M:%S")
+        marker = f"--- attempt {attempt}, {now}: restarted after {cause} ---" if attempt else ""
         own = {"DISTRUN_JOB_ID": job_id, "DISTRUN_ATTEMPT": str(attempt)}
         own[job_processes.VARIABLE] = forked_process.token()
         return protocol.StartTask(
@@ -238,7 +241,7 @@ class JobHosts:
             binds_port=task.binds_port,
             is_awaited=task.is_awaited and task.ready is Ready.PORT,
             or_home=task.or_home,
-            marker=_marker(attempt, cause) if attempt else "",
+            marker=marker,
         )
 
 
@@ -252,9 +255,3 @@ def _require_holes(folder: Path) -> None:
         errno, host = error.errno or 0, os.uname().nodename
         cause = Cause(Code.LOGS_NOT_LIMITED, host=host, path=str(folder), errno=errno)
         raise HostError(cause=cause._replace(name="DISTRUN_HOME")) from None
-
-
-def _marker(attempt: int, cause: str) -> str:
-    """The line in a task's log that separates the output of a new attempt."""
-    now = time.strftime("%Y-%m-%d %H:%M:%S")
-    return f"--- attempt {attempt}, {now}: restarted after {cause} ---"

@@ -257,11 +257,10 @@ class Round:
     def _start_probe(self, made: plan.Plan) -> Probe | None:
         missing = {*self.unreachable, *self.failures, *self.hosts.left_out}
         hosts = [host for host in self.hosts.names if host not in missing]
-        if not hosts or not self.hosts.need_probe(hosts):
-            self._report_gpu_failures(hosts)
-            return None
-        if not self.hosts.has_preflight:
-            self.hosts.emit(events.PreflightSkipped(at=time.time()))
+        is_needed = bool(hosts) and self.hosts.need_probe(hosts)
+        if not (is_needed and self.hosts.has_preflight):
+            if is_needed:
+                self.hosts.emit(events.PreflightSkipped(at=time.time()))
             self._report_gpu_failures(hosts)
             return None
         from distrun.supervisor.probe import Probe
@@ -300,24 +299,26 @@ class Round:
         return tasks
 
     def _judge(self, checks: tuple[Check, ...]) -> None:
-        failed = {c for c in checks if c.grade is Grade.FAILED and self._is_about_spares(c)}
+        spares = self.hosts.spares
+        failed = {
+            check
+            for check in checks
+            if check.grade is Grade.FAILED
+            # It is one of a spare, or of ports that only spares cannot reach.
+            and (check.host in spares or (_callers(check) and {*spares} >= {*_callers(check)}))
+        }
         # A spare that cannot be used is no failure.
         self.checks = tuple(
             replace(check, grade=Grade.WARNING) if check in failed else check for check in checks
         )
         self._record_checks(self.checks)
         for check in (each for each in checks if each in failed):
-            is_spare = check.host in self.hosts.spares
+            is_spare = check.host in spares
             self._leave_out(check.host if is_spare else check.cause.hosts[0], check.cause)
         bad = [check for check in self.checks if check.grade is Grade.FAILED]
         if bad and not self.hosts.checks_all:
             code, host, within = Code.PREFLIGHT_FAILED, bad[0].host, (bad[0].cause,)
             self.error = HostError(cause=Cause(code, host=host, within=within, count=len(bad)))
-
-    def _is_about_spares(self, check: Check) -> bool:
-        """Whether a check is one of a spare, or of ports that only spares cannot reach."""
-        callers, spares = _callers(check), self.hosts.spares
-        return check.host in spares or (bool(callers) and all(each in spares for each in callers))
 
     def _fail(self, error: DistrunError) -> None:
         self.error, self.is_finished = error, True
@@ -455,17 +456,15 @@ class NextRound(Round):
             about = (check for check in failed if host in (check.host, *_callers(check)))
             blamed = {host: next(about).cause}
         for host, cause in blamed.items():
-            if host not in self._new_hosts:  # new hosts may only seem bad because of it
-                self._continue_without(host, cause)
-                return
+            if host in self._new_hosts:
+                continue
+            # New hosts may only seem bad because of it. If others have no room, there is no plan.
+            if self.uses(host) and self.has_room_without([host], self._rooms):
+                self.give_up({host: cause})
+            else:
+                self._end(cause, may_pass=True)
+            return
         self.give_up(blamed)
-
-    def _continue_without(self, host: str, cause: Cause) -> None:
-        """Leave out a host that is not new if others have room; otherwise there is no plan now."""
-        if self.uses(host) and self.has_room_without([host], self._rooms):
-            self.give_up({host: cause})
-        else:
-            self._end(cause, may_pass=True)
 
     def _fail(self, error: DistrunError) -> None:
         """Leave out a new host because of which no plan can be made."""

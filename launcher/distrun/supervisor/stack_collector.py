@@ -112,17 +112,14 @@ class StackCollector:
         else:
             self.ask(self._job.state.tasks, program, on_answer, seconds=_STALLED_SECONDS)
 
-    def _send_program(self, host: str) -> None:
-        packed = _packed(self._program, os.stat(self._program).st_mtime_ns)
-        for start in range(0, len(packed), _BLOCK):
-            is_last = start + _BLOCK >= len(packed)
-            self._job.hosts.order(host, ProgramData(is_last, packed[start : start + _BLOCK]))
-
     def receive(self, host: str, report: StacksDumped | ProgramRequested) -> None:
         """Note a host's answer, or send it the program."""
         if isinstance(report, ProgramRequested):
             if self._program:  # a host may ask for one without having been offered any
-                self._send_program(host)
+                packed = _packed(self._program, os.stat(self._program).st_mtime_ns)
+                for start in range(0, len(packed), _BLOCK):
+                    block, is_last = packed[start : start + _BLOCK], start + _BLOCK >= len(packed)
+                    self._job.hosts.order(host, ProgramData(is_last, block))
             return
         question = self._questions.get(report.number)
         if question is None or host not in question.hosts:

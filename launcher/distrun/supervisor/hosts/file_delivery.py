@@ -158,7 +158,10 @@ class FileDelivery:
             self._senders[host].record_received(message.size)
             self._report_progress()
         elif isinstance(message, file_messages.FilesReady):
-            self._on_ready(host, message)
+            self.waiting_for.discard(host)
+            files, size = self._senders[host].files, self._senders[host].size or 0
+            self._emit(events.Synced(at=message.at, host=host, files=files, size=size))
+            self._report_progress(always=True)
         elif isinstance(message, file_messages.FilesRefused):
             if host in self._senders:
                 self._senders[host].pause()
@@ -186,13 +189,6 @@ class FileDelivery:
                     all_size=self._manifest.size,
                 )
             )
-        self._report_progress(always=True)
-
-    def _on_ready(self, host: str, message: file_messages.FilesReady) -> None:
-        sender = self._senders[host]
-        self.waiting_for.discard(host)
-        size = sender.size or 0
-        self._emit(events.Synced(at=message.at, host=host, files=sender.files, size=size))
         self._report_progress(always=True)
 
     def _report_progress(self, *, always: bool = False) -> None:

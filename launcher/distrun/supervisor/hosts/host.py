@@ -165,17 +165,11 @@ class Host(LinkUser):
             self._follow_logs(connection)
         if isinstance(message, protocol.Shutdown) and not self._has_tasks:
             self._is_unneeded = True
-            if self._may_have_agent:
+            is_up, is_starting = state is LinkState.UP, state is LinkState.CONNECTING
+            if is_up or (is_starting and connection is not None and connection.has_read_agent):
                 self.link.limit(_EXIT_SECONDS)
             else:
                 self._mark_gone(Cause(Code.AGENT_NOT_NEEDED))
-
-    @property
-    def _may_have_agent(self) -> bool:
-        """Whether an agent may have been started, and can be ordered to end."""
-        if self.link.state is LinkState.CONNECTING:
-            return self.link.connection is not None and self.link.connection.has_read_agent
-        return self.link.state is LinkState.UP
 
     def send_list(self, sender: FileSender, parts: list[Order]) -> None:
         self._file_sender = sender

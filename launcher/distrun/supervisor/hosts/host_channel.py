@@ -180,9 +180,9 @@ class ChecksummedReceiver(HostChannel):
             if len(framed) < at + _HEADER_SIZE:
                 break
             start = at + _HEADER_SIZE
-            header = _read_header(bytes(framed[at:start]))
-            if header is not None:
-                number, length, check = header
+            header = bytes(framed[at : at + HEADER.size])
+            if CHECK.unpack_from(framed, at + HEADER.size)[0] == zlib.crc32(header):
+                _, number, length, check = HEADER.unpack(header)
                 if length > self.longest_frame + _HEADER_SIZE:
                     raise ProtocolError(Cause(Code.FRAME_TOO_LONG, count=length))
                 end = start + length
@@ -196,11 +196,3 @@ class ChecksummedReceiver(HostChannel):
             at += 1
         del framed[:at]
         return None
-
-
-def _read_header(block: bytes) -> tuple[int, int, int] | None:
-    """Number, length and checksum of the frame after a header; None if it is not a header."""
-    _, number, length, check = HEADER.unpack_from(block)
-    if CHECK.unpack_from(block, HEADER.size)[0] != zlib.crc32(block[: HEADER.size]):
-        return None
-    return number, length, check
