@@ -27,10 +27,10 @@ from distrun.lifecycle.actions import Finish as Finish
 from distrun.lifecycle.actions import MakePlan as MakePlan
 from distrun.lifecycle.actions import SetTimer as SetTimer
 from distrun.lifecycle.actions import StartAttempt as StartAttempt
-from distrun.lifecycle.outcomes import SIGABRT as SIGABRT
 from distrun.lifecycle.outcomes import job_failure as job_failure
 from distrun.lifecycle.outcomes import may_recur as may_recur
 from distrun.lifecycle.restarts import MOST_FREE_IN_A_ROW as MOST_FREE_IN_A_ROW
+from distrun.lifecycle.restarts import SIGABRT as SIGABRT
 from distrun.lifecycle.restarts import SIGTERM as SIGTERM
 from distrun.lifecycle.restarts import SLURM_STOPS as SLURM_STOPS
 from distrun.lifecycle.restarts import STALL as STALL

@@ -9,7 +9,7 @@ from distrun.errors import HostError, InternalError, StartTimeoutError
 from distrun.job.events import Origin, Outcome, Result, TimedOut, Timer, TimerKind
 from distrun.lifecycle import restarts
 from distrun.lifecycle.actions import Action, Finish, SetTimer
-from distrun.lifecycle.restarts import SIGTERM, STALL, START, Decision, Transition
+from distrun.lifecycle.restarts import SIGABRT, SIGTERM, STALL, START, Decision, Transition
 from distrun.lifecycle.starts import unready
 from distrun.lifecycle.state import Incident, JobPhase, JobState, TaskPhase, TaskState
 from distrun.strategies import Role, Scope
@@ -20,7 +20,6 @@ _REFUSALS = (Code.STATUS_EXCLUDED, Code.STATUS_NOT_INCLUDED)
 _LIVE_KINDS = (Kind.UNRESPONSIVE, Kind.PROXY)
 """Verdicts on tasks that still ran when distrun stopped them."""
 
-SIGABRT = 6
 _MOST_NAMED = 3
 EVALUATOR = Timer(TimerKind.EVALUATOR)
 _RUN = Timer(TimerKind.RUN)
@@ -204,7 +203,7 @@ def on_stall(state: JobState, event: TimedOut) -> Transition:
     training.sort(key=lambda task: state.rule(task).restarts is not Scope.GROUP)
     decision = restarts.decide(state, training[0], cause)
     if decision.is_allowed:
-        return restarts.open_incident(state, decision, event.at, SIGABRT)
+        return restarts.open_incident(state, decision, event.at)
     outcome = job_failure(StartTimeoutError.exit_code, with_reason(cause, decision.why_not))
     return end_job(state, outcome, signal=SIGABRT)
 

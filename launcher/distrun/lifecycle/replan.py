@@ -10,7 +10,6 @@ from distrun.job import events
 from distrun.lifecycle import outcomes, restarts, starts
 from distrun.lifecycle.state import (
     Budget,
-    Incident,
     Interruption,
     JobPhase,
     JobState,
@@ -139,40 +138,28 @@ def apply_plan(state: JobState, event: events.JobPlanned) -> restarts.Transition
         fresh = replace(fresh, agent=state.agent_of(fresh))
         placed.append(fresh)
         starting.append(fresh)
-    state, beginning = _begin_restarts(state, begun)
+    beginning = [each for number, each in sorted(state.incidents.items()) if number in begun]
+    for each in beginning:
+        state = restarts.begin(state, each)
     cause = beginning[0].cause if beginning else None
+    workers = sum(task.role is Role.WORKER for task in placed)
     if is_first:
         cause = Cause(Code.JOB_RESUMED) if state.resumed_at else None
-        workers = sum(task.role is Role.WORKER for task in placed)
         state = replace(state, phase=JobPhase.STARTING, all_workers=workers, waits_for_host=None)
     else:
-        replacement = _replacement(state, event, placed, cause)
+        replacement = Replacement(
+            at=event.at,
+            former_hosts=event.former_hosts,
+            hosts={task.name: task.host for task in placed if task.name in event.former_hosts},
+            workers=workers,
+            all_workers=state.all_workers,
+            cause=cause,
+        )
         state = replace(state, replacements=(*state.replacements, replacement))
     state, actions = starts.start(state.with_plan(placed), starting, cause)
     if any(each.needs_host for each in beginning):
         actions = [*restarts.start_timer(state), *actions]
     return state, actions
-
-
-def _begin_restarts(state: JobState, numbers: set[int | None]) -> tuple[JobState, list[Incident]]:
-    """Return a state without restarts that begin now, and these."""
-    begun = [each for number, each in sorted(state.incidents.items()) if number in numbers]
-    for each in begun:
-        state = restarts.begin(state, each)
-    return state, begun
-
-
-def _replacement(
-    state: JobState, event: events.JobPlanned, tasks: list[TaskState], cause: Cause | None
-) -> Replacement:
-    return Replacement(
-        at=event.at,
-        former_hosts=event.former_hosts,
-        hosts={task.name: task.host for task in tasks if task.name in event.former_hosts},
-        workers=sum(task.role is Role.WORKER for task in tasks),
-        all_workers=state.all_workers,
-        cause=cause,
-    )
 
 
 def continue_training(state: JobState, event: events.FirstStep) -> JobState:

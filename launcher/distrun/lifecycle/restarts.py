@@ -29,7 +29,7 @@ from distrun.spec.restart_spec import RestartSpec
 from distrun.strategies import Role, Scope
 
 Transition = tuple[JobState, list[Action]]
-SIGTERM = 15
+SIGABRT, SIGTERM = 6, 15
 LOST_GRACE = 0.25
 """Seconds from SIGTERM to SIGKILL for a task whose attempt is lost with its group's."""
 MOST_FREE_IN_A_ROW = 20
@@ -182,11 +182,7 @@ def _replaced(members: list[TaskState], joined: Incident | None) -> set[int | No
 
 
 def open_incident(
-    state: JobState,
-    decision: Decision,
-    at: float,
-    signal: int = SIGTERM,
-    refusal: Outcome | None = None,
+    state: JobState, decision: Decision, at: float, refusal: Outcome | None = None
 ) -> Transition:
     """Stop at once the tasks that a failure takes along. They restart once they have ended.
 
@@ -229,13 +225,14 @@ def open_incident(
         actions.append(SetTimer(_health_timer(decision.budget), None))
         untimed = replace(state.budgets[decision.budget], is_timed=False)
         state = replace(state, budgets={**state.budgets, decision.budget: untimed})
-    is_lost = decision.scope is Scope.GROUP and signal == SIGTERM and refusal is None
+    is_stall = decision.cause.code is Code.STALLED  # SIGABRT has Python print its stacks
+    is_lost = decision.scope is Scope.GROUP and not is_stall and refusal is None
     is_lost = is_lost and not _was_taken(failed, decision.cause)
     grace = grace_after(state, failed, decision.cause)
     for task in members:
         if not task.has_ended and (joined is None or task.name not in joined.tasks):
             own = LOST_GRACE if is_lost and not task.is_saving else grace
-            actions.append(StopTask(task.name, signal, own))
+            actions.append(StopTask(task.name, SIGABRT if is_stall else SIGTERM, own))
     actions.append(SetTimer(_backoff_timer(incident), delay))
     state = replace(state.with_incident(incident), last_restart=last)
     state = state.with_tasks(_awaiting_restart(task, number) for task in members)

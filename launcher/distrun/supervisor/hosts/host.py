@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from distrun.agent import protocol
 from distrun.agent.linux import processes
@@ -41,7 +41,6 @@ from distrun.supervisor.hosts.sent_agents import sent_agents
 
 if TYPE_CHECKING:
     from distrun.supervisor.hosts.file_delivery import FileSender
-    from distrun.supervisor.hosts.pool import HostPool
 
 _TIMED = (
     *(protocol.TaskStarted, protocol.TaskNotStarted, protocol.TaskExited, protocol.TaskEnded),
@@ -76,6 +75,22 @@ def _clock() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+class HostObserver(Protocol):
+    """Receives the events of a host."""
+
+    def on_report(self, host: Host, report: Report) -> None:
+        """The agent has sent a message."""
+
+    def on_unreachable(self, host: Host, cause: Cause) -> None:
+        """The first connection failed; the host is gone."""
+
+    def on_event(self, event: LinkLost | LinkRestored | LogsIncomplete) -> None:
+        """The link was lost, and is being reconnected, or is up again; a log was removed."""
+
+    def on_gone(self, host: Host, cause: Cause) -> None:
+        """The agent has ended, and nothing of its tasks is left."""
+
+
 class Host(LinkUser):
     """A host by its name in the spec.
 
@@ -89,7 +104,7 @@ class Host(LinkUser):
         name: str,
         reach: Reach,
         links: Links,
-        pool: HostPool,
+        observer: HostObserver,
         spec: Spec,
         logs: Path,
         former: Mapping[str, int],
@@ -103,7 +118,7 @@ class Host(LinkUser):
         """Whether the agent has announced its exit: it has nothing left to report."""
         self._grace, lease = spec.timeouts.grace, spec.timeouts.link
         self._lease = 0.0 if reach.lifetime is Lifetime.SUPERVISOR else lease
-        self._links, self._pool, self._logs = links, pool, logs
+        self._links, self._observer, self._logs = links, observer, logs
         self.link = Link(links, self, reach.connect_timeout, lease)
         self.mirror = LogMirror(logs, spec.log_max_size)
         loop = links.loop
@@ -325,7 +340,7 @@ class Host(LinkUser):
     def _retry(self, cause: Cause) -> None:
         if cause.commands and not self._is_refused:  # somebody must do something about it
             self._is_refused = True
-            self._pool.on_event(LinkLost(at=time.time(), host=self.name, cause=cause))
+            self._observer.on_event(LinkLost(at=time.time(), host=self.name, cause=cause))
         self._loss = cause
         self.link.retry()
 
@@ -341,7 +356,7 @@ class Host(LinkUser):
                 from distrun.agent.protocol.file_messages import FilesRefused
 
                 self._file_sender = None
-                self._pool.on_report(self, FilesRefused(sender.failure, time.time()))
+                self._observer.on_report(self, FilesRefused(sender.failure, time.time()))
         self._next_ack.move(None if connection is None else connection.channel.ack_due)
 
     def _send_ack(self) -> None:
@@ -395,7 +410,7 @@ class Host(LinkUser):
         if self._lease is None:
             self._lease_end.move(self._links.loop.now() + self.deadlines.seconds_for(""))
         self.deadlines.clear()
-        self._pool.on_report(self, protocol.Fault(cause, time.time()))
+        self._observer.on_report(self, protocol.Fault(cause, time.time()))
         if connection is None or connection is not self.link.connection:
             return
         if self.link.state is LinkState.CONNECTING:
@@ -433,7 +448,7 @@ class Host(LinkUser):
         if handler is not None:
             handler(self, connection, message)
         else:
-            self._pool.on_report(self, message)
+            self._observer.on_report(self, message)
 
     def _on_heartbeat(self, connection: Connection, message: protocol.Heartbeat) -> None:
         if self.link.state is LinkState.RECONNECTING:
@@ -460,7 +475,7 @@ class Host(LinkUser):
         if message.size < 0 and sizes.get(log, 0) is None:
             sizes[log] = self.mirror.sizes[log]  # no more of it comes
             cause = Cause(Code.LOG_REMOVED, path=os.path.join(self.folder, log))
-            self._pool.on_event(LogsIncomplete(at=time.time(), host=self.name, cause=cause))
+            self._observer.on_event(LogsIncomplete(at=time.time(), host=self.name, cause=cause))
         elif message.size >= 0 and log in sizes:
             sizes[log] = message.size
 
@@ -471,11 +486,11 @@ class Host(LinkUser):
         self.mirror.behind = behind if abs(behind) > _LONGEST_HELLO else 0.0
         message = message._replace(at=time.time() - self.mirror.behind)
         self._on_up()
-        self._pool.on_report(self, message)
+        self._observer.on_report(self, message)
 
     def _on_started(self, _: Connection, message: protocol.TaskStarted) -> None:
         at = self.mirror.offset_in_copy(message.task, message.log_start)
-        self._pool.on_report(self, message._replace(log_start=at))
+        self._observer.on_report(self, message._replace(log_start=at))
 
     def _on_agent_fault(self, connection: Connection, message: protocol.Fault) -> None:
         cause, variable = message.cause, folder_variable(self.reach)
@@ -489,7 +504,7 @@ class Host(LinkUser):
 
     def _report_fault(self, connection: Connection, fault: protocol.Fault, cause: Cause) -> None:
         """Report why the agent cannot continue; messages that have waited for that follow."""
-        self._pool.on_report(self, fault._replace(cause=cause))
+        self._observer.on_report(self, fault._replace(cause=cause))
         if connection is self.link.connection:
             self.reports.receive_held(connection)
 
@@ -528,7 +543,7 @@ class Host(LinkUser):
         for number, order in self._outbox.after(message.last):
             connection.channel.send(order, number)
         if was_lost:
-            self._pool.on_event(LinkRestored(at=time.time(), host=self.name))
+            self._observer.on_event(LinkRestored(at=time.time(), host=self.name))
 
     def _follow_logs(self, connection: Connection) -> None:
         """Have the agent send its logs: with the first order, before which there is no log."""
@@ -580,7 +595,7 @@ class Host(LinkUser):
             self._mark_gone(cause)
             return
         self._loss = cause
-        self._pool.on_event(LinkLost(at=time.time(), host=self.name, cause=cause))
+        self._observer.on_event(LinkLost(at=time.time(), host=self.name, cause=cause))
 
     def _wait_for_nothing(self) -> None:
         self.deadlines.clear()
@@ -590,7 +605,7 @@ class Host(LinkUser):
     def _mark_unreachable(self, cause: Cause) -> None:
         self._wait_for_nothing()
         self.link.end()
-        self._pool.on_unreachable(self, cause)
+        self._observer.on_unreachable(self, cause)
 
     def _mark_silent(self) -> None:
         if self._lease is None:
@@ -605,7 +620,7 @@ class Host(LinkUser):
     def _mark_gone(self, cause: Cause) -> None:
         self._wait_for_nothing()
         self.link.end()
-        self._pool.on_gone(self, cause)
+        self._observer.on_gone(self, cause)
 
     _handlers: ClassVar[dict[type[Report], Callable[[Host, Connection, Any], None]]] = {
         protocol.Heartbeat: _on_heartbeat,

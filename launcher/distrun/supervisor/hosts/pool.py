@@ -223,15 +223,12 @@ class HostPool:
     # Events of a host ----------------------------------------------------------------------
 
     def on_report(self, host: Host, report: Report) -> None:
-        """The agent has sent a message."""
         self._observer.on_report(host.name, report)
         if isinstance(report, protocol.Hello):
             self.late_logs.receive(host.name)
             self._report_unreachable()
 
     def on_unreachable(self, host: Host, cause: Cause) -> None:
-        """The first connection failed; the host is gone."""
-
         def follow(cause: Cause) -> None:
             self.unreachable[host.name] = cause
             self._report_unreachable()
@@ -239,7 +236,6 @@ class HostPool:
         self._release(host, cause, follow)
 
     def on_gone(self, host: Host, cause: Cause) -> None:
-        """The agent has ended, and nothing of its tasks is left."""
         self._release(host, cause, partial(self._report_gone, host))
 
     def _report_gone(self, host: Host, cause: Cause) -> None:

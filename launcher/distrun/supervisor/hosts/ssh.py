@@ -133,46 +133,40 @@ def open_connection(
     Raises CauseError with this code if there is no such client. `environ`: the rest of the client's
     environment; None: this process's. `kept`: descriptors that it inherits.
     """
+    mark = b"\ndistrun:" + os.urandom(_MARK_BYTES).hex().encode("ascii") + b"\n"
     try:
-        return _open(command, job_id, environ, kept)
+        with contextlib.ExitStack() as undo:
+            ssh_stdin, writer = _pipe(undo)
+            stderr, ssh_stderr = _pipe(undo)
+            reader, ssh_stdout = _pipe(undo)
+            capacity = _enlarge(ssh_stdout)
+            # Open for reading as well, so that ssh's writes do not fail when this process dies. ssh
+            # would then close the other side's standard output, as if the link were lost. This way
+            # only standard input ends there.
+            both_ways = os.open(f"/proc/self/fd/{ssh_stdout}", os.O_RDWR | os.O_CLOEXEC)
+            undo.callback(os.close, both_ways)
+            # ssh must live on after a SIGTERM to all, because it is telling the other side that
+            # standard input has ended. SIGHUP ends its proxy's command, which inherits this.
+            with syscalls.blocked((signal.SIGTERM, signal.SIGINT)):
+                process = subprocess.Popen(
+                    [STARTER, _path(command[0], tuple(os.get_exec_path())), *command[1:]],
+                    stdin=ssh_stdin,
+                    stdout=both_ways,
+                    stderr=ssh_stderr,
+                    start_new_session=True,
+                    pass_fds=tuple(kept),
+                    # BatchMode binds this client only; that of a jump host would open a window.
+                    env={
+                        **(os.environ if environ is None else environ),
+                        "DISTRUN_JOB_ID": job_id,
+                        "SSH_ASKPASS_REQUIRE": "never",
+                    },
+                )
+            undo.pop_all()
+            for descriptor in (ssh_stdin, ssh_stderr, ssh_stdout, both_ways):
+                os.close(descriptor)
     except OSError as error:
         raise CauseError(Cause(code, errno=error.errno or 0)) from error
-
-
-def _open(
-    command: list[str], job_id: str, environ: Mapping[str, str] | None, kept: Collection[int]
-) -> Connection:
-    mark = b"\ndistrun:" + os.urandom(_MARK_BYTES).hex().encode("ascii") + b"\n"
-    with contextlib.ExitStack() as undo:
-        ssh_stdin, writer = _pipe(undo)
-        stderr, ssh_stderr = _pipe(undo)
-        reader, ssh_stdout = _pipe(undo)
-        capacity = _enlarge(ssh_stdout)
-        # Open for reading as well, so that ssh's writes do not fail when this process dies. ssh
-        # would then close the other side's standard output, as if the link were lost. This way
-        # only standard input ends there.
-        both_ways = os.open(f"/proc/self/fd/{ssh_stdout}", os.O_RDWR | os.O_CLOEXEC)
-        undo.callback(os.close, both_ways)
-        # ssh must live on after a SIGTERM to all, because it is telling the other side that
-        # standard input has ended. It ends its proxy's command with SIGHUP, which inherits this.
-        with syscalls.blocked((signal.SIGTERM, signal.SIGINT)):
-            process = subprocess.Popen(
-                [STARTER, _path(command[0], tuple(os.get_exec_path())), *command[1:]],
-                stdin=ssh_stdin,
-                stdout=both_ways,
-                stderr=ssh_stderr,
-                start_new_session=True,
-                pass_fds=tuple(kept),
-                # BatchMode binds this client only; that of a jump host would open a window.
-                env={
-                    **(os.environ if environ is None else environ),
-                    "DISTRUN_JOB_ID": job_id,
-                    "SSH_ASKPASS_REQUIRE": "never",
-                },
-            )
-        undo.pop_all()
-        for descriptor in (ssh_stdin, ssh_stderr, ssh_stdout, both_ways):
-            os.close(descriptor)
     os.set_blocking(stderr, False)
     return Connection(
         process,
