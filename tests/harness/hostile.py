@@ -25,7 +25,6 @@ from unittest import mock
 
 from distrun import lifecycle
 from distrun.agent import protocol
-from distrun.agent.linux.facts import Facts
 from distrun.agent.protocol import (
     Cause,
     Code,
@@ -227,8 +226,7 @@ class Agent:
         facts = probe_messages.ProgramFacts(
             *("python3", "/src", "/src/main.py"), is_python=True, digest=DIGEST, python="3.11.2"
         )
-        host = Facts({"/src": 1 << 40})
-        return [probe_messages.Inspected([facts for _ in order.programs], host)]
+        return [probe_messages.Inspected([facts for _ in order.programs], {"/src": 1 << 40})]
 
     def _on_listen(self, _: probe_messages.Listen) -> Sequence[Report]:
         return [probe_messages.Listening([], NOW)]

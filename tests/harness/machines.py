@@ -697,7 +697,7 @@ class Machines:
             return None
         return processes.ChildUsage(0.1, None, None, None)
 
-    def _execute(self, start: program.Start) -> program.Execution:
+    def _execute(self, start: program.Start) -> tuple[int, int]:
         current = not_none(self.current)
         machine = current.machine
         reader, writer = os.pipe()
@@ -710,7 +710,7 @@ class Machines:
         if task.lives:
             for watch in self.watchers:
                 watch(task)
-        return program.Execution(task.pid, reader)
+        return task.pid, reader
 
     # The system's calls, replaced ---------------------------------------------------------
 

@@ -14,7 +14,6 @@ from unittest import mock
 
 import pytest
 
-from distrun.agent.linux.facts import Facts
 from distrun.agent.loop import Loop
 from distrun.agent.probe import dialer, marks
 from distrun.agent.probe.listener import Listener
@@ -49,7 +48,7 @@ FACTS = probe.ProgramFacts(
 def host(name: str, *, disk: int = 10**9, **about: Any) -> HostAnswers:
     """A host with which all is well, but for what is said; program's facts by their names."""
     facts = {key: about.pop(key) for key in list(about) if key in probe.ProgramFacts._fields}
-    inspected = probe.Inspected([FACTS._replace(**facts)], Facts(disks={"/work": disk}))
+    inspected = probe.Inspected([FACTS._replace(**facts)], {"/work": disk})
     return HostAnswers(**{"host": name, "ports": 1, "inspected": inspected, **about})
 
 
@@ -99,7 +98,7 @@ def test_where_all_is_well_every_subject_is_good_on_every_host() -> None:
     ],
 )  # fmt: skip
 def test_one_host_differs(about: dict[str, Any], subject: str, grade: str, words: str) -> None:
-    twice = probe.Inspected([FACTS, FACTS], Facts(disks={"/work": 10**9}))  # of two roles
+    twice = probe.Inspected([FACTS, FACTS], {"/work": 10**9})  # of two roles
     checks = judged(host("a", inspected=twice), host("b"), host("c", **about))
     assert bad(checks) == [("c", subject, grade)]
     (check,) = (each for each in checks if each.grade is not Grade.OK)
@@ -207,7 +206,7 @@ def test_checks_are_in_the_order_of_the_hosts() -> None:
 
 
 def exposed(name: str, users: list[str], addresses: list[str], **about: Any) -> HostAnswers:
-    inspected = probe.Inspected([FACTS], Facts({"/work": 10**9}, users, addresses))
+    inspected = probe.Inspected([FACTS], {"/work": 10**9}, users, addresses)
     return host(name, **{"inspected": inspected, **about})
 
 
@@ -363,7 +362,7 @@ def answer(order: Any) -> Any:
         probe.Dial: probe.Dialled([]),
         probe.Measure: probe.Measured(1e9),
         probe.StopListening: probe.StoppedListening(),
-        probe.Inspect: probe.Inspected([], Facts({})),
+        probe.Inspect: probe.Inspected([], {}),
     }
     return answers[type(order)]
 

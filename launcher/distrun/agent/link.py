@@ -13,33 +13,10 @@ from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Channel, Outbox, ProtocolError
 
 if TYPE_CHECKING:
-    from typing import Protocol
-
+    from distrun.agent.agent import Agent
     from distrun.agent.lease import Lease
     from distrun.agent.loop import Handle, Loop
     from distrun.agent.reattach import ReattachListener
-
-    class LinkUser(Protocol):
-        """The agent, as its link needs it."""
-
-        @property
-        def has_tasks(self) -> bool: ...
-
-        @property
-        def is_abandoned(self) -> bool: ...
-
-        def execute(self, order: protocol.Order) -> None:
-            """Execute an order of the supervisor."""
-
-        def end_tasks(self, grace: float = protocol.KILL_GRACE) -> None:
-            """End all tasks, then the agent; the supervisor may still receive reports and logs."""
-
-        def abandon(self, grace: float = protocol.KILL_GRACE) -> None:
-            """The same, if no supervisor will come back."""
-
-        def on_link_lost(self) -> None:
-            """Send no logs or files until the supervisor asks for the rest."""
-
 
 _READER_SECONDS = 10.0
 _DECISION_SECONDS = 0.2
@@ -78,7 +55,7 @@ class Link:
         self._client: Optional[socket.socket] = None
         """The client that passed the present link; it waits until this is closed."""
 
-    def open(self, loop: Loop, user: LinkUser) -> None:
+    def open(self, loop: Loop, user: Agent) -> None:
         self._loop = loop
         self._user = user
         self._next_check = loop.call_at(None, self._check_lease)

@@ -130,7 +130,7 @@ def _check_host(answers: HostAnswers) -> Iterator[Check]:
     bad = differs if is_bad else None
     yield _check(host, Subject.CLOCK, Cause(Code.CLOCK_AGREES), bad, Grade.WARNING)
     workdirs = {program.workdir for program in inspected.programs}
-    for folder, free in ({} if inspected.facts is None else inspected.facts.disks).items():
+    for folder, free in inspected.disks.items():
         yield _check_disk(host, "workdir" if folder in workdirs else "logs", folder, free)
 
 
@@ -288,15 +288,14 @@ def _check_servers(answers: Answers) -> Iterator[Check]:
     """Yield notes on who else can reach the servers of TensorFlow: they ask for no password."""
     is_on_one_machine = all(map(is_loopback, answers.machines))
     for each in answers.hosts:
-        facts = each.inspected.facts
-        if not each.ports or facts is None:
+        if not each.ports:
             continue
         causes = []
-        if users := [name[:_LONGEST_NAME] for name in facts.users]:
+        if users := [name[:_LONGEST_NAME] for name in each.inspected.users]:
             names = ", ".join(users[:_MOST_USERS])
             causes.append(Cause(Code.SERVERS_OPEN_TO_USERS, text=names, count=len(users)))
-        found = [_parse_address(each) for each in facts.addresses]
-        open_to = [str(each) for each in found if each and (is_on_one_machine or each.is_global)]
+        found = [_parse_address(text) for text in each.inspected.addresses]
+        open_to = [str(ip) for ip in found if ip and (is_on_one_machine or ip.is_global)]
         if open_to:
             causes.append(Cause(Code.SERVERS_OPEN_TO_NETWORK, addresses=tuple(open_to)))
         for cause in causes:

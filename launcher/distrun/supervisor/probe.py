@@ -226,12 +226,12 @@ class Probe:
         )
 
     def _relevant(self, host: str, answer: probe_messages.Inspected) -> probe_messages.Inspected:
-        if self._job.has_own_logs(host) or answer.facts is None:
+        if self._job.has_own_logs(host):
             return answer
         # Its logs are in the job's folder, which has a check of its own.
         workdirs = {program.workdir for program in answer.programs}
-        disks = {each: free for each, free in answer.facts.disks.items() if each in workdirs}
-        return answer._replace(facts=answer.facts._replace(disks=disks))
+        disks = {each: free for each, free in answer.disks.items() if each in workdirs}
+        return answer._replace(disks=disks)
 
     # Shared folders ------------------------------------------------------------------------
 

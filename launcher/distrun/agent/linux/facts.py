@@ -6,11 +6,10 @@ import contextlib
 import errno
 import os
 import sys
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Union
+from typing import Any, List, Optional, Sequence, Union
 
 from distrun.agent.linux import cgroups
 from distrun.agent.linux.regular import LARGEST_SCRIPT, content, numbers, open_regular
-from distrun.agent.structs import Struct
 
 _SMALL = 500_000
 """Bytes of a script, for which loading OpenSSL takes longer than what it saves."""
@@ -20,29 +19,6 @@ _NO_GPU = (6, 9, 12)
 _LONGEST_TEXT = 300
 _PCI_DEVICES = "/sys/bus/pci/devices"
 _BLOCK = 1 << 20
-
-
-class Facts(Struct):
-    """The facts that the preflight checks. A new one needs a field, and its value in `gather`."""
-
-    disks: Dict[str, int]
-    """For each folder, the bytes that are free for this user on its disk."""
-    users: Sequence[str] = ()
-    """Other people who can log in there, or have processes: names, or numbers."""
-    addresses: Sequence[str] = ()
-    """Its addresses, without loopback and link-local ones."""
-
-
-def gather(folders: Iterable[str], *, with_exposure: bool = False) -> Facts:
-    """Gather the facts. May block for long. `folders`: those that need space on a disk."""
-    free = [(folder, free_bytes(folder)) for folder in folders]
-    found = Facts(disks={folder: count for folder, count in free if count is not None})
-    if with_exposure:
-        # Imported here because only `distrun doctor` asks for it.
-        from distrun.agent.linux import exposure
-
-        found = found._replace(users=exposure.other_users(), addresses=exposure.addresses())
-    return found
 
 
 def free_bytes(folder: str) -> Optional[int]:

@@ -14,7 +14,7 @@ import contextlib
 import errno
 import os
 import time
-from typing import TYPE_CHECKING, BinaryIO, Callable, Dict, List, Optional
+from typing import TYPE_CHECKING, BinaryIO, Dict, List, Optional
 
 from distrun.agent.linux import syscalls
 from distrun.agent.linux.regular import open_regular
@@ -60,7 +60,6 @@ class TaskLogs:
         self._opened = opened or folder
         self.streamer = streamer
         self._link, self._loop = link, loop
-        self.on_growth: Callable[[], None] = lambda: None
         self._limit = limit
         self._dropped: Dict[str, int] = {}
         """How many bytes at the start of each log are a hole, by path."""
@@ -168,7 +167,6 @@ class TaskLogs:
         with contextlib.suppress(OSError), _open(index_of(path)) as index:
             if index.write(INDEX_RECORD.pack(time.time(), size)) < INDEX_RECORD.size:
                 _cut_torn_record(index)
-        self.on_growth()
         if self.streamer is not None:
             # The index first: a reader of the copy needs the times of the bytes that follow.
             self.streamer.on_growth(index_of(path))

@@ -26,7 +26,14 @@ def inspect(order: Inspect, folder: str) -> Inspected:
     due = time.monotonic() + order.seconds
     programs = [_inspect_program(each, order.script, due) for each in order.programs]
     folders = dict.fromkeys([os.path.dirname(folder), *(each.workdir for each in order.programs)])
-    return Inspected(programs, facts.gather(folders, with_exposure=order.with_exposure))
+    free = [(folder, facts.free_bytes(folder)) for folder in folders]
+    found = Inspected(programs, {folder: count for folder, count in free if count is not None})
+    if order.with_exposure:
+        # Imported here because only `distrun doctor` asks for it.
+        from distrun.agent.linux import exposure
+
+        found = found._replace(users=exposure.other_users(), addresses=exposure.addresses())
+    return found
 
 
 def _inspect_program(wanted: Program, script: str, due: float) -> ProgramFacts:

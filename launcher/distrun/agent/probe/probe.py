@@ -73,7 +73,7 @@ class Probe:
             self._fork(
                 lambda: inspection.inspect(order, log_dir),
                 order.seconds,
-                lambda cause: probe_messages.Inspected([], None, cause),
+                lambda cause: probe_messages.Inspected([], {}, failure=cause),
             )
 
     def _dial(self, order: probe_messages.Dial) -> probe_messages.Dialled:

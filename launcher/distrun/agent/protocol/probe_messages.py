@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Dict, List, Optional, Sequence
 
-from distrun.agent.linux.facts import Facts
 from distrun.agent.protocol import Order, Report
 from distrun.agent.protocol.causes import Cause
 from distrun.agent.structs import Struct
@@ -92,7 +91,7 @@ class Inspect(Order):
     script: str = ""
     """A program for the interpreters: it prints their versions."""
     with_exposure: bool = False
-    """Whether to find who else can connect to its ports: see :class:`Facts`."""
+    """Whether to find who else can connect to its ports."""
 
 
 # From agent to supervisor ------------------------------------------------------------------
@@ -162,10 +161,14 @@ class ProgramFacts(Struct):
 
 
 class Inspected(Report):
-    """Answers Inspect."""
+    """Answers Inspect: a new fact of a host is a field here, and found in `inspection.inspect`."""
 
     programs: List[ProgramFacts]
-    facts: Optional[Facts]
-    """The facts of the host; None if the inspection failed."""
+    disks: Dict[str, int]
+    """For each folder that needs space, the bytes that are free for this user on its disk."""
+    users: Sequence[str] = ()
+    """Other people who can log in there, or have processes: names, or numbers."""
+    addresses: Sequence[str] = ()
+    """Its addresses, without loopback and link-local ones."""
     failure: Optional[Cause] = None
     """Why it could not be done at all; None if it was done."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from typing import TYPE_CHECKING, Dict, List, Mapping, NoReturn, Optional, Union
+from typing import TYPE_CHECKING, Dict, List, Mapping, NoReturn, Optional, Tuple, Union
 
 from distrun.agent.linux import labels, syscalls
 from distrun.agent.linux.regular import closing, open_regular
@@ -36,29 +36,20 @@ class Start(Struct):
     log_start: int
 
 
-class Execution(Struct):
-    """A child that is about to execute its program.
-
-    `exec_status` is the reading end of a pipe that the child holds with close-on-exec: it ends
-    once the program runs. If that fails, the pipe has the reason.
-    """
-
-    pid: int
-    exec_status: int
-
-
-def execute(start: Start) -> Execution:
+def execute(start: Start) -> Tuple[int, int]:
     """Fork a child that becomes the task's program; does not wait for it. Raises OSError.
 
     The child leads a session of its own, gets SIGTERM if this process dies, reads /dev/null and
-    appends its output to its log. It inherits no other descriptor.
+    appends its output to its log. It inherits no other descriptor. Returns its id and the reading
+    end of a pipe that it holds with close-on-exec: that ends once the program runs. If that fails,
+    the pipe has the reason.
     """
     agent = os.getpid()
     pid, pipe = syscalls.fork_with_pipe()
     if pid == 0:
         _become(start, agent, pipe)
     os.set_blocking(pipe, False)
-    return Execution(pid, pipe)
+    return pid, pipe
 
 
 def _become(start: Start, agent: int, report: int) -> NoReturn:
@@ -150,12 +141,10 @@ def environment(order: Union[StartTask, Program]) -> Dict[bytes, bytes]:
     return env
 
 
-def read_exec_status(execution: Execution, order: StartTask) -> Optional[Cause]:
-    """Return why the program could not be executed. Closes `exec_status`, which is readable."""
-    try:
-        raw = os.read(execution.exec_status, _ERROR_BYTES)
-    finally:
-        os.close(execution.exec_status)
+def read_exec_status(pipe: int, order: StartTask) -> Optional[Cause]:
+    """Return why the program could not be executed. Closes the pipe, which is readable."""
+    with closing(pipe):
+        raw = os.read(pipe, _ERROR_BYTES)
     if not raw:
         return None
     stage, _, rest = raw.decode("utf-8", "replace").partition(" ")

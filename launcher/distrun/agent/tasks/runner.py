@@ -26,11 +26,10 @@ if TYPE_CHECKING:
     from distrun.agent.tasks.usage import Totals
 
 _PROGRESS_INTERVAL = 0.5
-_LONGEST_PORT_CHECK_INTERVAL = 30.0
-_AWAITED_PORT_CHECK_INTERVAL = 0.1
-_CONTACT_CHECK_SECONDS = 0.5
-_UNSEEN_PART = 0.2
-"""The part of a task's life, at its end, in which it may begin to listen without being seen."""
+_PORT_CHECK_PART, _LONGEST_PORT_CHECK_INTERVAL = 0.1, 30.0
+"""How long after the last look there is another one, as a part of the youngest task's life."""
+_PORT_CHECK_INTERVAL, _CONTACT_CHECK_INTERVAL, _AWAITED_PORT_CHECK_INTERVAL = 1.0, 0.5, 0.1
+"""The least: usually, while a server has met nobody, and while others wait for one."""
 _END_BYTES = 16384
 """How much of a log's end is searched for words about a limit or a port."""
 _MOST_OWNERS = 8
@@ -63,7 +62,6 @@ class TaskRunner:
         self._refusals: Dict[str, int] = {}
         """How many forks each cgroup had refused when the first of these tasks began."""
         self._looked_at = 0.0
-        self._last_output = 0.0
         self._port_check = loop.call_at(None, self._check_ports)
         self._all_listening: Dict[str, Tuple[int, int, str]] = {}
         """The listening sockets of this host at the last check: their ports, users, addresses."""
@@ -75,7 +73,6 @@ class TaskRunner:
         if self._deaths is not None:
             self._loop.watch(self._deaths, self._note_deaths)
         self._logs = logs
-        logs.on_growth = self._on_output
 
     def pids_of(self, name: str) -> List[int]:
         """The ids of a task's processes, its first one first; none if it does not run."""
@@ -113,7 +110,7 @@ class TaskRunner:
                 env[b"DISTRUN_NOTIFY"] = notify.address.encode("ascii")
             label = labels.of_attempt(self._job_id, order.task, order.attempt)
             start = program.Start(order, log, env, notify, label, log_start)
-            execution = program.execute(start)
+            pid, exec_status = program.execute(start)
         except OSError as error:
             if notify is not None:
                 notify.close()
@@ -122,13 +119,13 @@ class TaskRunner:
             cause = Cause(failed, path=path, errno=error.errno or 0)
             self._report_not_started(order, cause)
         else:
-            self._add(start, execution)
+            self._add(start, pid, exec_status)
 
     def _report_not_started(self, order: protocol.StartTask, cause: Cause) -> None:
         self._link.report(protocol.TaskNotStarted(order.task, order.attempt, cause, time.time()))
 
-    def _add(self, start: program.Start, execution: program.Execution) -> None:
-        task = Task(start, execution, self._loop.now())
+    def _add(self, start: program.Start, pid: int, exec_status: int) -> None:
+        task = Task(start, pid, exec_status, self._loop.now())
         if not self._tasks:
             self._refusals = limits.refusals(os.getpid())
         self._tasks[task.name] = task
@@ -136,9 +133,9 @@ class TaskRunner:
         self._next_oom_update.move(self._oom.updated + oom.UPDATE_SECONDS)
         if task.port:
             self._all_listening = {}
-            self._last_start = self._last_output = task.began
-            self._plan_port_check(_port_check_delay(0.0))
-        self._loop.watch(execution.exec_status, lambda: self._on_exec_status(task))
+            self._last_start = task.began
+            self._plan_port_check()
+        self._loop.watch(exec_status, lambda: self._on_exec_status(task))
         if start.notify is not None:
             self._loop.watch(start.notify, lambda: self._on_notify(task))
             self._resumes[task.name] = self._loop.call_at(None, lambda: self._on_notify(task))
@@ -167,42 +164,35 @@ class TaskRunner:
         if self._tasks:
             self._next_oom_update.move(self._oom.updated + oom.UPDATE_SECONDS)
 
-    def _on_output(self) -> None:
-        """Check ports soon after output, then after ever longer times: servers start late."""
-        self._last_output = now = self._loop.now()
-        if self._port_check.when is not None:
-            self._port_check.move_forward(now + _port_check_delay((now - self._last_start) / 8))
-
-    def _plan_port_check(self, seconds: float) -> None:
-        unserved = [task for task in self._tasks.values() if task.needs_port_check]
-        if any(
-            task.start.order.is_awaited and task.port not in task.listening for task in unserved
-        ):
-            seconds = min(seconds, _AWAITED_PORT_CHECK_INTERVAL)
-        now = self._loop.now()
-        age = now - self._last_start
-        seconds = min(seconds, _port_check_delay(age * _UNSEEN_PART))
-        unmet = [task for task in self._tasks.values() if task.has_listened and not task.has_met]
-        if unmet:
-            seconds = min(seconds, _port_check_delay(age / 10, _CONTACT_CHECK_SECONDS))
+    def _plan_port_check(self, *, is_soon: bool = False) -> None:
+        now, tasks = self._loop.now(), self._tasks.values()
+        unserved = [task for task in tasks if task.needs_port_check]
+        unmet = [task for task in tasks if task.has_listened and not task.has_met]
+        least = _CONTACT_CHECK_INTERVAL if unmet else _PORT_CHECK_INTERVAL
+        seconds = least if is_soon else max(least, (now - self._last_start) * _PORT_CHECK_PART)
+        if any(task.start.order.is_awaited and not task.is_served for task in unserved):
+            seconds = _AWAITED_PORT_CHECK_INTERVAL
+        seconds = min(seconds, _LONGEST_PORT_CHECK_INTERVAL)
         self._port_check.move(now + seconds if unserved or unmet else None)
 
     def _check_ports(self) -> None:
-        self._find_listening()
-        self._plan_port_check(_port_check_delay(self._loop.now() - self._last_output))
+        # What a program that has begun to listen leaves free of its port is bound soon.
+        self._plan_port_check(is_soon=self._find_listening())
 
-    def _find_listening(self) -> None:
+    def _find_listening(self) -> bool:
+        """Report where tasks listen. Returns whether that has changed."""
         # Imported here because short jobs need it never.
         from distrun.agent.linux import sock_diag
 
         for task in self._tasks.values():
-            if task.needs_port_check and task.port in task.listening:
+            if task.needs_port_check and task.is_served:
                 task.shares_port = self._ports.rebind(task.port)
         self._check_contacts([task for task in self._tasks.values() if task.has_listened])
         self._looked_at = self._loop.now()
         before, self._all_listening = self._all_listening, sock_diag.listening_ports()
+        has_changed = False
         if self._all_listening == before:
-            return  # reading the descriptors of all tasks would take longer
+            return has_changed  # reading the descriptors of all tasks would take longer
         for task in [each for each in self._tasks.values() if each.needs_port_check]:
             # The program's own sockets: a port that it listens on may be another than the task's.
             names = {name for each in task.members() for name in sock_diag.sockets_of(each.pid)}
@@ -217,14 +207,14 @@ class TaskRunner:
                         Cause(Code.PORT_OF_STRANGER, port=port, task=task.name, count=user)
                     )
                     task.port = 0
-                    return
+                    return has_changed
                 if task.start.order.is_awaited:  # a container's listener is nobody's child here
                     ports.add(port)
             task.has_listened = task.has_listened or bool(ports)
             if sorted(ports) != task.listening:
-                task.listening = sorted(ports)
-                self._last_output = self._loop.now()  # soon bind what it leaves free
+                task.listening, has_changed = sorted(ports), True
                 self._link.report(protocol.TaskListening(task.name, task.attempt, task.listening))
+        return has_changed
 
     def _check_contacts(self, tasks: List[Task]) -> None:
         """See whether another process is connected to a port that a task listens on."""
@@ -250,7 +240,7 @@ class TaskRunner:
         now = self._loop.now()
         contact = task.contact(now)
         if contact == "silent":
-            if now - self._looked_at > 1.5 + (now - task.began) * _UNSEEN_PART:
+            if now - self._looked_at > 1.5 + (now - task.began) * 2 * _PORT_CHECK_PART:
                 return ""  # it may have listened since
             # Imported here because most tasks need it never.
             from distrun.agent.linux import sock_diag
@@ -269,7 +259,7 @@ class TaskRunner:
     def on_child_exit(self) -> None:
         """Report the tasks whose first process has exited, and adopt orphans."""
         # Started reports precede exits: a task that is still being executed must wait.
-        executed = [task for task in self._tasks.values() if task.execution is None]
+        executed = [task for task in self._tasks.values() if task.exec_status is None]
         exited = [task for task in executed if task.check_exit()]
         if exited:
             self._logs.check_disk()
@@ -281,11 +271,11 @@ class TaskRunner:
                 self._advance(task)
 
     def _on_exec_status(self, task: Task) -> None:
-        if task.execution is None:
+        if task.exec_status is None:
             return
-        self._loop.unwatch(task.execution.exec_status)
-        cause = program.read_exec_status(task.execution, task.start.order)
-        task.execution = None
+        self._loop.unwatch(task.exec_status)
+        cause = program.read_exec_status(task.exec_status, task.start.order)
+        task.exec_status = None
         if cause is not None:
             self._remove(task)
             self._report_not_started(task.start.order, cause)
@@ -301,9 +291,7 @@ class TaskRunner:
             self._advance(task)  # a stop may have been ordered meanwhile
 
     def _report_exit(self, task: Task) -> None:
-        code = signum = None
-        if task.exit is not None:
-            code, signum = task.exit.code, task.exit.signal
+        code, signum = task.exit or (None, None)
         self._logs.record(task.log)
         self._note_deaths()
         # The task's last progress precedes its exit, however soon the exit followed.
@@ -317,7 +305,7 @@ class TaskRunner:
                 code,
                 signum,
                 lived=time.monotonic() - task.began,
-                oom=self._oom_kill(task),
+                oom=self._oom_kill(task, code, signum),
                 suspended=task.was_suspended,
                 was_stopping=task.is_stopping,
                 contact=self._contact(task) if code == 0 else "",
@@ -363,14 +351,11 @@ class TaskRunner:
                     within = () if oom is None else (oom,)
                     task.child = Cause(Code.CHILD_KILLED, pid=pid, signal=signum, within=within)
 
-    def _oom_kill(self, task: Task) -> Optional[Cause]:
+    def _oom_kill(self, task: Task, code: Optional[int], signum: Optional[int]) -> Optional[Cause]:
         """What shows that the kernel killed a task, or its shell's program, for its memory."""
-        exited = task.exit
-        if exited is None or task.is_stopping:
-            return None
-        of_child = exited.code == 128 + signal.SIGKILL
-        killed = of_child or exited.signal == signal.SIGKILL
-        return self._oom.find_kill(task.pid, of_child) if killed else None
+        of_child = code == 128 + signal.SIGKILL
+        is_killed = (of_child or signum == signal.SIGKILL) and not task.is_stopping
+        return self._oom.find_kill(task.pid, of_child) if is_killed else None
 
     def _advance(self, task: Task) -> None:
         if task.advance(time.monotonic()):
@@ -514,7 +499,3 @@ def _on_loopback(task: Task, addresses: List[str]) -> Optional[Cause]:
         return None
     where = tuple("{}:{}".format(each, task.port) for each in sorted(addresses))
     return Cause(Code.LISTENS_ON_LOOPBACK, addresses=where)
-
-
-def _port_check_delay(seconds: float, least: float = 1.0) -> float:
-    return min(max(least, seconds), _LONGEST_PORT_CHECK_INTERVAL)

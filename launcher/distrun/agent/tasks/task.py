@@ -15,8 +15,7 @@ from typing import Dict, Iterator, List, Optional, Tuple
 
 from distrun.agent.linux import labels, processes
 from distrun.agent.protocol import KILL_GRACE, Cause
-from distrun.agent.structs import Struct
-from distrun.agent.tasks.program import Execution, Start
+from distrun.agent.tasks.program import Start
 
 _ENDING_SECONDS = 0.5
 """How long the processes of a program may take to end after its first one, on a busy host, too."""
@@ -27,17 +26,10 @@ _LEAST_SECONDS_SEEN = 5.0
 """A server of a shorter attempt may not have been seen."""
 
 
-class Exit(Struct):
-    """How the first process ended: by a code or by a signal."""
-
-    code: Optional[int]
-    signal: Optional[int]
-
-
 class Task:
     """A running attempt. `orphans` are those of its processes that this process has adopted."""
 
-    def __init__(self, start: Start, execution: Execution, began: float) -> None:
+    def __init__(self, start: Start, pid: int, exec_status: int, began: float) -> None:
         order = start.order
         self.start = start
         self.name = order.task
@@ -60,9 +52,11 @@ class Task:
         """How often it was looked for such a connection in vain."""
         self.has_met = False
         """Whether another process was seen to be connected to such a port."""
-        self.pid = execution.pid
-        self.execution: Optional[Execution] = execution
-        self.exit: Optional[Exit] = None
+        self.pid = pid
+        self.exec_status: Optional[int] = exec_status
+        """The pipe of :func:`.program.execute`; None: it has been read."""
+        self.exit: Optional[Tuple[Optional[int], Optional[int]]] = None
+        """The code or the signal by which the first process ended."""
         self.orphans: Dict[int, processes.Process] = {}
         self.spent: List[processes.ChildUsage] = []
         """What those of its orphans that were reaped have used."""
@@ -87,17 +81,20 @@ class Task:
     @property
     def is_running(self) -> bool:
         """Whether its program has been executed, and its first process has not ended."""
-        return self.execution is None and self.exit is None
+        return self.exec_status is None and self.exit is None
 
     @property
     def is_stopping(self) -> bool:
         return self._deadline is not None
 
     @property
+    def is_served(self) -> bool:
+        return self.port in self.listening
+
+    @property
     def needs_port_check(self) -> bool:
         """Whether it runs, has a port, and another user could listen on it, or it does not."""
-        is_served = self.shares_port and self.port in self.listening
-        return self.port > 0 and self.exit is None and not is_served
+        return self.port > 0 and self.exit is None and not (self.shares_port and self.is_served)
 
     def contact(self, now: float) -> str:
         """`met`, `alone`: it listened, and none came; `silent`: it never listened; '': unknown."""
@@ -115,8 +112,8 @@ class Task:
         if status is None:
             return False
         number = status.si_status
-        self.exit = Exit(number, None) if status.si_code == os.CLD_EXITED else Exit(None, number)
-        if self.exit.code == 0 and not self.is_stopping:
+        self.exit = (number, None) if status.si_code == os.CLD_EXITED else (None, number)
+        if self.exit == (0, None) and not self.is_stopping:
             self._left_due = time.monotonic() + _ENDING_SECONDS
         return True
 
@@ -141,7 +138,7 @@ class Task:
     def advance(self, now: float) -> bool:
         """Send the signals that are due to the processes left. True once the task has ended."""
         self.due = None
-        if self.execution is not None:
+        if self.exec_status is not None:
             return self._advance_unexecuted(now)
         if self.exit is not None:
             # Dying orphans count, too: their children become children of this process.
