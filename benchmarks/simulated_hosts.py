@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from distrun.agent import protocol
 from distrun.agent.link import Link
-from distrun.agent.protocol.framing import ChecksummedSender
+from distrun.agent.protocol.channel import ChecksummedSender
 from distrun.agent.reattach import ReattachListener
 
 _FIRST_PORT = 20000

@@ -35,8 +35,13 @@ from distrun.agent.protocol import (
     stack_messages,
 )
 from distrun.agent.protocol.causes import CauseError
-from distrun.agent.protocol.channel import ProtocolError, encode_body
-from distrun.agent.protocol.framing import HEADER, MARK, ChecksummedSender
+from distrun.agent.protocol.channel import (
+    HEADER,
+    MARK,
+    ChecksummedSender,
+    ProtocolError,
+    encode_body,
+)
 from distrun.job import events
 from distrun.job import folder as job_folder
 from distrun.job.folder import JobFolder, JobStore

@@ -5,7 +5,7 @@ import os
 import struct
 import zlib
 
-from distrun.agent.protocol import Code, Report, framing
+from distrun.agent.protocol import Code, Report, channel
 from distrun.agent.protocol.channel import encode
 from distrun.supervisor.hosts.reach import Connection, Login
 from distrun.supervisor.hosts.ssh import SshReach, open_connection
@@ -31,6 +31,6 @@ class Sending(SshReach):
 
     def send(self, report: Report) -> None:
         frame = encode(report)
-        fields = framing.HEADER.pack(framing.MARK, self._frames, len(frame), zlib.crc32(frame))
+        fields = channel.HEADER.pack(channel.MARK, self._frames, len(frame), zlib.crc32(frame))
         self._frames += 1
         os.write(self._writer, fields + struct.pack(">I", zlib.crc32(fields)) + frame)

@@ -48,8 +48,7 @@ from distrun.agent import main as agent_main
 from distrun.agent.agent import Agent
 from distrun.agent.link import Link
 from distrun.agent.protocol import Cause, Code
-from distrun.agent.protocol.channel import Channel
-from distrun.agent.protocol.framing import ChecksummedSender
+from distrun.agent.protocol.channel import Channel, ChecksummedSender
 from distrun.agent.tasks import runner
 from distrun.cli import console
 from distrun.codec import to_json

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from distrun.agent import agent_dir
-from distrun.agent.linux import exposure
+from distrun.agent.probe import inspection
 from distrun.spec.model import TensorBoardSpec
 from distrun.supervisor import tensorboard
 from harness.command import Distrun, write_program
@@ -188,11 +188,11 @@ def wait_here(report: object) -> None:
 
 
 def test_people_who_can_log_in_are_users_of_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exposure, "lines", lambda _: PASSWD.splitlines())
+    monkeypatch.setattr(inspection, "lines", lambda _: PASSWD.splitlines())
     monkeypatch.setattr("os.listdir", lambda _: [])
-    assert exposure.other_users() == ["alice", "bob"]
+    assert inspection.other_users() == ["alice", "bob"]
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert exposure.other_users() == ["bob"]
+    assert inspection.other_users() == ["bob"]
 
 
 def test_doctor_tells_of_other_users_where_the_strategy_has_servers(distrun: Distrun) -> None:

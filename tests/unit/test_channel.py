@@ -15,8 +15,15 @@ from hypothesis import strategies as st
 
 from distrun.agent import protocol
 from distrun.agent.loop import Loop
-from distrun.agent.protocol.channel import MAX_FRAME, Channel, ProtocolError, encode
-from distrun.agent.protocol.framing import HEADER, MARK, ChecksummedSender
+from distrun.agent.protocol.channel import (
+    HEADER,
+    MARK,
+    MAX_FRAME,
+    Channel,
+    ChecksummedSender,
+    ProtocolError,
+    encode,
+)
 from distrun.supervisor.hosts.host_channel import ChecksummedReceiver, Damage
 from harness.examples import examples
 from harness.generated import OS_TEXT, causes

@@ -23,6 +23,6 @@ def test_a_task_that_reports_without_end_does_not_stop_the_agent() -> None:
             assert step < 100_000, "the agent would never turn to its other tasks"
             return b"STEP=%d" % step, [credentials], 0, None
 
-    with contextlib.closing(NotifySocket("worker:0", lambda _: True, Endless)) as notify:
+    with contextlib.closing(NotifySocket("worker:0", lambda _: True, print, Endless)) as notify:
         first, second = notify.receive(), notify.receive()
     assert 0 < int(first["STEP"]) <= 256 < int(second["STEP"]) <= 512

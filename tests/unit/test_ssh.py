@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from distrun.agent.lease import Lease
+from distrun.agent.link import Lease
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, Code, heartbeat_interval
 from distrun.agent.protocol.causes import CauseError

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple, Un
 
 from distrun.agent import protocol
 from distrun.agent.link import Link
-from distrun.agent.linux import facts, labels, private_dir, processes
+from distrun.agent.linux import facts, labels, private_dir, processes, syscalls
 from distrun.agent.linux.regular import open_regular
 from distrun.agent.logs.task_logs import TaskLogs
 from distrun.agent.loop import Loop
@@ -296,10 +296,8 @@ class Agent:
         self._loop.call_at(self._loop.now() + agent_dir.TOUCH_SECONDS, self._touch)
         folder = self._dir.path
         if order.log_limit is not None:
-            from distrun.agent.linux import holes
-
             try:
-                holes.check(folder)
+                syscalls.check_holes(folder)
             except OSError as error:
                 cause = Cause(Code.LOGS_NOT_LIMITED, path=folder, errno=error.errno or 0)
                 raise CauseError(cause) from error

@@ -16,11 +16,10 @@ from typing import Dict, List, NoReturn, Optional, Tuple
 from distrun.agent import main as agent_main
 from distrun.agent import orphans, protocol, reattach
 from distrun.agent.files import staged_tree
-from distrun.agent.linux import holes, job_processes, labels, processes, syscalls
+from distrun.agent.linux import job_processes, labels, processes, syscalls
 from distrun.agent.linux.regular import open_regular
-from distrun.agent.protocol.channel import encode
+from distrun.agent.protocol.channel import ChecksummedSender, encode
 from distrun.agent.protocol.file_messages import FilesPreserved
-from distrun.agent.protocol.framing import ChecksummedSender
 
 _BLOCK = 64 * 1024
 _DISMISSAL_SECONDS = 10.0
@@ -102,7 +101,7 @@ def _send_rest(
     path = os.path.join(folder, name)
     with contextlib.suppress(OSError), open(path, "rb", 0, opener=open_regular) as file:
         # The start of a limited log is a hole, whose zeros nobody needs.
-        offset = max(offset, holes.hole_size(os.fstat(file.fileno()).st_size, limit))
+        offset = max(offset, syscalls.hole_size(os.fstat(file.fileno()).st_size, limit))
         file.seek(offset)
         while block := file.read(_BLOCK):
             channel.send(protocol.LogData(name, offset, block))

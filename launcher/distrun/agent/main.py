@@ -39,7 +39,7 @@ def main_over_ssh(
     to keep `modules`, the agent's own, with that digest. `in_pod`: kubectl has started it: then the
     end of standard input says only that the link is lost, and process 1 gets a signal at the end.
     """
-    from distrun.agent.protocol.framing import ChecksummedSender
+    from distrun.agent.protocol.channel import ChecksummedSender
     from distrun.agent.reattach import LivenessSocket, ReattachListener
 
     private_dir.is_alone = in_pod

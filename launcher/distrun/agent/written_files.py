@@ -16,6 +16,7 @@ from typing import Any, Iterator, List, NoReturn, Tuple
 from distrun.agent import main as agent_main
 from distrun.agent.linux import syscalls
 from distrun.agent.linux.regular import closing, data_start, open_regular
+from distrun.agent.protocol.channel import ChecksummedSender
 from distrun.agent.protocol.file_messages import (
     FileRead,
     FileReadEnd,
@@ -23,7 +24,6 @@ from distrun.agent.protocol.file_messages import (
     ReadFile,
     is_match,
 )
-from distrun.agent.protocol.framing import ChecksummedSender
 
 _BLOCK = 64 * 1024
 _ENTRIES = 500

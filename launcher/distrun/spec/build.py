@@ -192,7 +192,7 @@ class _Builder:
 
     def _nodes(self) -> tuple[HostSpec, ...] | None:
         """The nodes that a job asks Slurm for; None if something is wrong with its hosts."""
-        from distrun.slurm import settings
+        from distrun.slurm import batch_script
 
         for key in ("hosts", "hostfile"):
             if self._document.has(key) and self._document.get(key) != SLURM:
@@ -200,7 +200,7 @@ class _Builder:
                 hint = "remove it, or write 'hosts: slurm'"
                 self._problems.add(self._problems.keys[key], message, hint)
                 return None
-        count = settings.nodes(self._roles, self._slurm, self._document.get("spares", 0))
+        count = batch_script.nodes(self._roles, self._slurm, self._document.get("spares", 0))
         hosts = tuple(
             HostSpec(name=f"node{number}", slurm=SlurmNode(job="", cores=1))
             for number in range(1, count + 1)

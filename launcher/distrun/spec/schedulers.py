@@ -111,7 +111,7 @@ class SlurmSpec(Frozen, kw_only=True):
         examples=(4,),
         help="How many nodes the job gets. Where tasks have `gpus`, as many of them share a "
         "node as `gpus_per_node` allows. Other roles share the nodes.")
-    """None: it follows from the cluster, see :mod:`distrun.slurm.settings`."""
+    """None: it follows from the cluster, see :mod:`distrun.slurm.batch_script`."""
     time: float | None = key(Duration(unit="m"), None, "the partition's limit", examples=("12h",),
         help="How long one allocation may last, rounded up to whole minutes.")
     gpus_per_node: str | None = key(Made(_GPUS, str), None, "none", examples=(4, "a100:4"),

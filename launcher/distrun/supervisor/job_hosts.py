@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from distrun import plan
 from distrun.agent import protocol
-from distrun.agent.linux import holes, job_processes
+from distrun.agent.linux import job_processes, syscalls
 from distrun.agent.protocol import Cause, Code, Order, probe_messages
 from distrun.errors import HostError
 from distrun.job import events
@@ -250,7 +250,7 @@ def _require_holes(folder: Path) -> None:
     while not folder.exists():
         folder = folder.parent
     try:
-        holes.check(str(folder))
+        syscalls.check_holes(str(folder))
     except OSError as error:
         errno, host = error.errno or 0, os.uname().nodename
         cause = Cause(Code.LOGS_NOT_LIMITED, host=host, path=str(folder), errno=errno)

@@ -225,6 +225,24 @@ def punch_start(descriptor: int, count: int) -> None:
     _allocate(descriptor, _FALLOC_FL_KEEP_SIZE | _FALLOC_FL_PUNCH_HOLE, 0, count)
 
 
+HOLE_STEP = 64 * 1024
+"""The size of a hole is a multiple of so many bytes, and so of all usual sizes of a block."""
+
+
+def hole_size(size: int, limit: Optional[int]) -> int:
+    """How many of the first bytes of a log of `size` bytes are a hole; a limit of None: none."""
+    return 0 if limit is None else max(0, size - limit) // HOLE_STEP * HOLE_STEP
+
+
+def check_holes(folder: str) -> None:
+    """Raises OSError if the file system of a folder supports no holes (EOPNOTSUPP)."""
+    import tempfile  # few jobs have a limit
+
+    with tempfile.TemporaryFile(dir=folder) as file:
+        os.ftruncate(file.fileno(), HOLE_STEP)
+        punch_start(file.fileno(), HOLE_STEP)
+
+
 def _allocate(descriptor: int, mode: int, offset: int, count: int) -> None:
     start, size = ctypes.c_int64(offset), ctypes.c_int64(count)
     _check(_libc.fallocate(descriptor, mode, start, size), "fallocate")

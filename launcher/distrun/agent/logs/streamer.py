@@ -21,8 +21,7 @@ from distrun.agent.protocol import (
     Order,
     Report,
 )
-from distrun.agent.protocol.channel import Channel
-from distrun.agent.protocol.flight import Flight
+from distrun.agent.protocol.channel import Channel, Flight
 
 _CHUNK = 32 * 1024
 

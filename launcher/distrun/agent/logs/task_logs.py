@@ -174,9 +174,7 @@ class TaskLogs:
         return True
 
     def _drop_start(self, path: str, size: int, limit: int) -> None:
-        from distrun.agent.linux.holes import hole_size  # few jobs have a limit
-
-        dropped = hole_size(size, limit)
+        dropped = syscalls.hole_size(size, limit)
         if dropped != self._dropped.get(path, 0):
             with contextlib.suppress(OSError), _open(path) as log:
                 if dropped:  # else its task has truncated it

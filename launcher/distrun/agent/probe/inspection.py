@@ -5,13 +5,16 @@ Call :func:`inspect` in a forked child: a file may be on a network disk, and a p
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import signal
 import time
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
-from distrun.agent.linux import facts
+from distrun.agent.linux import facts, processes
+from distrun.agent.linux.regular import lines
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.probe_messages import Inspect, Inspected, Program, ProgramFacts
 from distrun.agent.tasks import program
@@ -19,6 +22,9 @@ from distrun.agent.tasks import program
 _PREFIX = b"distrun-versions:"
 _VERSIONS = ("python", "tensorflow", "has_tf_keras", "missing")
 """What the script prints of the facts of a program: see distrun/spec/interpreter_probe.py."""
+_MOST_EXPOSED = 100
+_NO_LOGIN = ("/nologin", "/false")
+_IPV4_ADDRESS = r"\|-- (\S+)\n +/32 host LOCAL"
 
 
 def inspect(order: Inspect, folder: str) -> Inspected:
@@ -29,10 +35,7 @@ def inspect(order: Inspect, folder: str) -> Inspected:
     free = [(folder, facts.free_bytes(folder)) for folder in folders]
     found = Inspected(programs, {folder: count for folder, count in free if count is not None})
     if order.with_exposure:
-        # Imported here because only `distrun doctor` asks for it.
-        from distrun.agent.linux import exposure
-
-        found = found._replace(users=exposure.other_users(), addresses=exposure.addresses())
+        found = found._replace(users=other_users(), addresses=addresses())
     return found
 
 
@@ -117,3 +120,35 @@ def _python_versions(
     last = errors.decode("utf-8", "replace").strip().splitlines()[-1:]
     failed = Cause(Code.INTERPRETER_FAILED, status=process.returncode, text="".join(last))
     return {"python_problem": failed}
+
+
+# Who else can connect to its ports ---------------------------------------------------------
+
+
+def other_users() -> List[str]:
+    """People other than this user who can log in here by /etc/passwd, or have processes."""
+    names: Dict[int, str] = {}
+    users = set()
+    for line in lines("/etc/passwd"):
+        fields = line.split(":")
+        if len(fields) == 7 and fields[2].isdigit():
+            names[int(fields[2])] = fields[0]
+            if not fields[6].endswith(_NO_LOGIN):
+                users.add(int(fields[2]))
+    for pid in processes.every_pid():
+        with contextlib.suppress(OSError):  # it has ended
+            users.add(os.stat("/proc/{}".format(pid)).st_uid)
+    # Not those of the system and of services: see UIDS-GIDS.md of systemd.
+    people = sorted(uid for uid in users - {os.geteuid()} if 1000 <= uid < 61184 or uid > 65535)
+    return [names.get(uid, str(uid)) for uid in people[:_MOST_EXPOSED]]
+
+
+def addresses() -> List[str]:
+    """The addresses by which other machines may reach this host, in no order."""
+    ipv4 = "\n".join(lines("/proc/net/fib_trie"))
+    found = dict.fromkeys(re.findall(_IPV4_ADDRESS, ipv4))
+    for line in lines("/proc/net/if_inet6"):
+        digits, _, _, scope = line.split()[:4]
+        if scope == "00":  # global, see ip-address(8)
+            found[":".join(digits[at : at + 4] for at in range(0, 32, 4))] = None
+    return [address for address in found if not address.startswith("127.")][:_MOST_EXPOSED]

@@ -2,7 +2,7 @@
 
 An :class:`Order` goes from the supervisor to an agent, a :class:`Report` from an agent to the
 supervisor. A :class:`Request` goes from a command to a supervisor, a :class:`Notice` from a
-supervisor to the commands. :mod:`.channel` and :mod:`.framing` (on a link with noise) carry them.
+supervisor to the commands. :mod:`.channel` carries them.
 The messages of the preflight (:mod:`.probe_messages`), of files (:mod:`.file_messages`) and of
 stacks (:mod:`.stack_messages`) are separate modules, because few jobs need them.
 

@@ -6,6 +6,13 @@ request: commands and supervisors may be of different versions. Unknown fields a
 that a newer side can add some; a change of meaning raises PROTOCOL. Strings may contain
 bytes that are not UTF-8, as Python's `surrogateescape` keeps them. The bytes of a message that has
 some (`data`) follow its JSON and a newline, unchanged.
+
+Every process that a login leaves running on a host shares the link's standard output. So each frame
+that an agent sends on such a link (:class:`ChecksummedSender`) begins with a header: a mark, the
+frame's number on this link, its length, and checksums of frame and header. Noise between two frames
+is skipped. Noise inside a frame is detected, and the receiver requests the reports again
+(:class:`distrun.agent.protocol.Reattach`). The supervisor's messages may be compressed. Its end is
+:mod:`distrun.supervisor.hosts.host_channel`.
 """
 
 from __future__ import annotations
@@ -15,10 +22,12 @@ import itertools
 import json
 import os
 import struct
+import time
+import zlib
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple, Type
 
 from distrun.agent.linux import syscalls
-from distrun.agent.protocol import PROTOCOL, Message, Request
+from distrun.agent.protocol import PROTOCOL, Message, Order, Report, Request
 from distrun.agent.protocol.causes import Cause, CauseError, Code
 from distrun.agent.structs import Generic
 
@@ -35,6 +44,14 @@ else:
 MAX_FRAME = 64 * 1024 * 1024
 _MOST_JOINED = 64
 LENGTH = struct.Struct(">I")
+MARK = b"\xfe\x00dr"
+HEADER = struct.Struct(">4sIII")
+CHECK = struct.Struct(">I")
+_DELAY = 2.0
+"""Seconds that what is in flight may delay other messages, judged by the last part to arrive."""
+_SMALLEST_WINDOW = 8 * 1024
+_GROWTH = 8
+"""How much more than what has arrived is tried next: a short part says little about a link."""
 
 
 class ProtocolError(CauseError):
@@ -253,3 +270,55 @@ class Outbox(Generic[Sent]):
     def after(self, seq: int) -> List[Tuple[int, Sent]]:
         """The messages after this number, each with its own number."""
         return [item for item in self._unacknowledged if item[0] > seq]
+
+
+class ChecksummedSender(Channel[Order, Report]):
+    """The agent's end of such a link: sends each message with a header."""
+
+    def __init__(self, reader: int, writer: int) -> None:
+        super().__init__(reader, writer, Order)
+        self._count = 0
+
+    def _encode(self, message: Report, seq: int) -> bytes:
+        frame = super()._encode(message, seq)
+        fields = HEADER.pack(MARK, self._count, len(frame), zlib.crc32(frame))
+        self._count += 1
+        return fields + CHECK.pack(zlib.crc32(fields)) + frame
+
+    def _decode(self, body: bytes) -> Tuple[int, Order]:
+        if not body.startswith(b"{"):
+            try:
+                body = zlib.decompress(body)
+            except zlib.error as error:
+                raise ProtocolError(Cause(Code.MESSAGE_INVALID, text=str(error))) from error
+        return super()._decode(body)
+
+
+class Flight:
+    """How much of logs and files is in flight: other messages wait only shortly.
+
+    `window`: how many bytes that may be.
+    """
+
+    def __init__(self, window: int = 0) -> None:
+        self.window, self._usable = window, _SMALLEST_WINDOW
+        self.size = 0
+        self._parts: Deque[Tuple[float, int, int]] = collections.deque()
+        """When a part was sent, its size, and the bytes in flight with it."""
+
+    @property
+    def room(self) -> int:
+        """How many bytes the link takes to the other end soon."""
+        return min(self.window, self._usable) - self.size
+
+    def add(self, size: int) -> None:
+        self.size += size
+        self._parts.append((time.monotonic(), size, self.size))
+
+    def remove(self, received: int) -> None:
+        self.size = max(0, self.size - received)
+        while self._parts and received > 0:
+            sent_at, size, with_it = self._parts.popleft()
+            received -= size
+            seconds = max(time.monotonic() - sent_at, 0.001)
+            self._usable = max(_SMALLEST_WINDOW, int(with_it * min(_DELAY / seconds, _GROWTH)))

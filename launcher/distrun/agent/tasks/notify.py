@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from typing import Callable, Dict, List, Optional, Set, Type
+from typing import Callable, Dict, Optional, Set, Type
 
 from distrun.agent.linux import peers
 from distrun.agent.protocol import Cause, Code
@@ -27,13 +27,15 @@ class NotifySocket:
     """The datagram socket that one task's DISTRUN_NOTIFY names.
 
     Its name is abstract (a leading `@`), so that no death leaves a file. Every user of the host
-    can send to it; only what processes of the task send counts.
+    can send to it; only what processes of the task send counts. `on_problem` is told what is
+    ignored, and why: each code once.
     """
 
     def __init__(
         self,
         task: str,
         is_of_task: Callable[[int], bool],
+        on_problem: Callable[[Cause], None],
         kind: Type[socket.socket] = socket.socket,
     ) -> None:
         token = os.urandom(9).hex()
@@ -45,8 +47,9 @@ class NotifySocket:
         self._received = 0
         self._senders: Set[int] = set()
         """The processes whose datagrams counted in this second."""
-        self._problems: Dict[str, Optional[Cause]] = {}
-        """By code; None once it has been taken."""
+        self._on_problem = on_problem
+        self._problems: Set[Code] = set()
+        """Those that were told."""
         self._socket = kind(socket.AF_UNIX, socket.SOCK_DGRAM)
         peers.pass_credentials(self._socket)
         self._socket.bind("\0" + self.address[1:])
@@ -103,13 +106,9 @@ class NotifySocket:
         self._note(Cause(Code.PROGRESS_EXCESSIVE, count=_MAX_PER_SECOND, total=MOST_KEYS))
 
     def _note(self, problem: Cause) -> None:
-        self._problems.setdefault(problem.code, problem)
-
-    def take_problems(self) -> List[Cause]:
-        """What was ignored, and why: each code once in the life of this socket."""
-        found = [problem for problem in self._problems.values() if problem is not None]
-        self._problems = dict.fromkeys(self._problems)
-        return found
+        if problem.code not in self._problems:
+            self._problems.add(problem.code)
+            self._on_problem(problem)
 
     def close(self) -> None:
         self._socket.close()

@@ -106,7 +106,13 @@ class TaskRunner:
             log_start = os.stat(log).st_size
             failed = Code.PROCESS_NOT_MADE
             if order.notify:
-                notify = NotifySocket(order.task, lambda pid: self._is_of_task(order.task, pid))
+                notify = NotifySocket(
+                    order.task,
+                    lambda pid: self._is_of_task(order.task, pid),
+                    lambda cause: self._link.report(
+                        protocol.ProgressIgnored(order.task, cause, time.time())
+                    ),
+                )
                 env[b"DISTRUN_NOTIFY"] = notify.address.encode("ascii")
             label = labels.of_attempt(self._job_id, order.task, order.attempt)
             start = program.Start(order, log, env, notify, label, log_start)
@@ -462,8 +468,6 @@ class TaskRunner:
                     notify.note_excess()
             interval = 0.0 if is_urgent else _PROGRESS_INTERVAL
             self._progress_report.move_forward(self._loop.now() + interval)
-        for cause in notify.take_problems():
-            self._link.report(protocol.ProgressIgnored(task.name, cause, time.time()))
 
     def _is_of_task(self, name: str, pid: int) -> bool:
         """Whether a process belongs to a task.

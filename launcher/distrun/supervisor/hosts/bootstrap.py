@@ -61,7 +61,6 @@ _APART = ("distrun.agent.former", "distrun.agent.written_files")
 _SAME_FILES = "distrun.agent.linux.same_files"
 """The module for hosts that may share a file system with this one."""
 _SOURCE_ONLY = (
-    *("distrun.agent.linux.exposure", "distrun.agent.linux.holes"),
     *("distrun.agent.linux.sock_diag", "distrun.agent.linux.gpus"),
     *("distrun.agent.orphans", "distrun.agent.linux.job_processes"),
     *("distrun.agent.tasks.stacks", "distrun.agent.tasks.profile"),

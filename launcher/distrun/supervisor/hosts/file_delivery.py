@@ -10,8 +10,7 @@ from typing import Any
 
 from distrun.agent.linux.regular import closing, open_regular
 from distrun.agent.protocol import Cause, Code, Order, Report, file_messages
-from distrun.agent.protocol.channel import Channel
-from distrun.agent.protocol.flight import Flight
+from distrun.agent.protocol.channel import Channel, Flight
 from distrun.job import events
 from distrun.sync.manifest import Manifest
 

@@ -12,8 +12,7 @@ import zlib
 
 from distrun.agent.protocol import Ack, Message, Order, Report
 from distrun.agent.protocol.causes import Cause, Code
-from distrun.agent.protocol.channel import LENGTH, Channel, ProtocolError
-from distrun.agent.protocol.framing import CHECK, HEADER, MARK
+from distrun.agent.protocol.channel import CHECK, HEADER, LENGTH, MARK, Channel, ProtocolError
 from distrun.codec import from_json
 
 _BYTES_PER_TURN = 1 << 18

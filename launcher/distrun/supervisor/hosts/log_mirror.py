@@ -9,7 +9,6 @@ from errno import EFBIG
 from pathlib import Path
 
 from distrun.agent.linux import syscalls
-from distrun.agent.linux.holes import hole_size
 from distrun.agent.linux.regular import closing, open_regular
 from distrun.agent.protocol import INDEX_RECORD, INDEX_SUFFIX, Cause, Code, LogData
 from distrun.job.folder import LOG_SUFFIX, late_log_name, log_name, task_of_log
@@ -134,7 +133,7 @@ class LogMirror:
         fresh = part.data[max(0, size - part.offset) :]
         start = max(size, part.offset)
         at = start + self._starts.get(part.name, 0)
-        dropped = hole_size(at + len(fresh), self.limit) if is_limited else 0
+        dropped = syscalls.hole_size(at + len(fresh), self.limit) if is_limited else 0
         try:
             if is_log:
                 late = self._late.get(part.name, part.name)
