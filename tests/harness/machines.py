@@ -835,7 +835,6 @@ class Machines:
             (processes, "tree", self._tree), (processes, "send", self._send),
             (processes, "reap_child", self._reap_child), (processes, "environment", environment),
             (processes, "outputs", outputs),
-            (processes, "load", lambda pid: (0, 0) if here.find(pid) is not None else None),
             (processes, "handles", lambda *_: False), (processes, "is_hidden", lambda _: False),
             (job_processes, "_user", lambda _: os.getuid()), (labels, "read", label_of),
             (orphans, "_holders", lambda _: []), (private_dir, "state_folder", state_folder),

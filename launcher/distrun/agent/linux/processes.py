@@ -36,7 +36,7 @@ class Process(Struct):
     `started` (clock ticks since boot) distinguishes it from a later process with the same id.
     `ticks` is the processor time that it and its reaped children have used. `terminal` is the
     number of its controlling terminal; 0: it has none. `is_exiting`: its first thread is ending, or
-    has ended: its memory, and with that its environment, may be gone.
+    has ended: its memory, and with that its environment, may be gone. `pages`: of resident memory.
     """
 
     pid: int
@@ -49,6 +49,7 @@ class Process(Struct):
     terminal: int
     threads: int = 1
     is_exiting: bool = False
+    pages: int = 0
 
     @property
     def is_zombie(self) -> bool:
@@ -73,7 +74,7 @@ def find(pid: int) -> Optional[Process]:
     is_exiting = bool(int(rest[6]) & _EXITING)
     return Process(
         *(pid, parent, group, session, int(rest[19]), state, ticks, terminal),
-        *(int(rest[17]), is_exiting),
+        *(int(rest[17]), is_exiting, int(rest[21])),
     )
 
 
@@ -107,16 +108,6 @@ def command(pid: int) -> str:
         return ""
     text = line.rstrip(b"\0\n").decode("utf-8", "replace")
     return "".join(each if each.isprintable() else " " for each in text[:_LONGEST_COMMAND])
-
-
-def load(pid: int) -> Optional[Tuple[int, int]]:
-    """The clock ticks of a process and its reaped children, and its pages; None: it has ended."""
-    try:
-        raw = read_short("/proc/{}/stat".format(pid))
-    except OSError:
-        return None
-    words = raw[raw.rindex(b")") + 2 :].split(None, 22)
-    return None if words[0] in (b"Z", b"X") else (sum(map(int, words[11:15])), int(words[21]))
 
 
 def children(pid: int) -> List[int]:

@@ -113,9 +113,9 @@ class UsageSampler:
             record.tree_due = now + _TREE_SECONDS
         count = ticks = pages = 0
         for pid in record.pids:
-            used = processes.load(pid)
-            if used is not None:
-                count, ticks, pages = count + 1, ticks + used[0], pages + used[1]
+            used = processes.find(pid)
+            if used is not None and not used.is_zombie:
+                count, ticks, pages = count + 1, ticks + used.ticks, pages + used.pages
         last = record.last
         is_same = last is not None and last.progress == dict(record.task.progress)
         before, record.printed = record.printed, _size(record.task.log)
@@ -197,7 +197,8 @@ def _file_bytes(pids: List[int]) -> Tuple[Optional[int], Optional[int]]:
         try:
             words = processes.read_short("/proc/{}/io".format(pid)).split()
         except OSError:
-            if processes.load(pid) is not None:  # it has not ended
+            process = processes.find(pid)
+            if process is not None and not process.is_zombie:
                 return None, None
             continue
         read += int(words[1])
