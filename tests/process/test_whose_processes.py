@@ -197,7 +197,9 @@ def test_only_the_process_that_was_seen_is_signalled() -> None:
 
 
 def test_a_process_of_another_user_is_not_taken_for_one_that_has_ended() -> None:
-    with Stranger(lambda report: report(f"{job_processes.end([OWN_PROCESS], 0.1)}")) as stranger:
+    with Stranger(
+        lambda report: report(f"{processes.Ending(0.1, lambda: [OWN_PROCESS], 0.1).run()}")
+    ) as stranger:
         assert stranger.report() == f"{[OWN_PROCESS]}"
 
 

@@ -68,13 +68,15 @@ def _end_tasks(
     """End the job's processes, or those of these attempts. Returns those that have not ended."""
     if attempts is None:
         return job_processes.end_all(traces, protocol.KILL_GRACE).left
-    found = [
-        member.process
-        for member in job_processes.find(traces)
-        if 0 <= member.attempt <= attempts.get(member.task, -1)
-    ]
-    found += labels.find(traces.job_id, attempts)
-    return job_processes.end(found, protocol.KILL_GRACE)
+    last = attempts
+
+    def search() -> List[processes.Process]:
+        members = job_processes.find(traces)
+        known = (each for each in members if 0 <= each.attempt <= last.get(each.task, -1))
+        return [*(each.process for each in known), *labels.find(traces.job_id, last)]
+
+    grace = protocol.KILL_GRACE
+    return processes.Ending(grace, processes.searched(search), grace).run()
 
 
 def _dismiss(token: str) -> None:

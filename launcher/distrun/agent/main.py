@@ -137,7 +137,8 @@ def _stand_by(
     pid, grace = int(os.read(agent, 20) or 0), KILL_GRACE
     if pid in processes.children(os.getpid()):
         grace = _watch(pid, lease_timer, wakeup)[1]
-    processes.Ending(grace, is_stranger, is_own=labels.runs_no_task).run()
+    left = processes.descendants
+    processes.Ending(grace, lambda: left(is_stranger), is_own=labels.runs_no_task).run()
     if in_pod and status == 0:
         os.kill(1, signal.SIGUSR1)
     _exit_like(status)

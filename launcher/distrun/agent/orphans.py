@@ -20,20 +20,13 @@ from distrun.agent.linux import job_processes, labels, processes
 _GUARD_SECONDS = 20.0
 _RETRY_SECONDS = 0.05
 _GRACE = 1.0
-_MOST_ROUNDS = 5
-"""A process may have started another one before it was killed."""
 _MOST_PIDS = 50
 
 
 def end(job_id: str, attempts: Mapping[str, int]) -> List[int]:
     """End the processes of these attempts, and of earlier ones. Returns the ids of those left."""
-    left: List[int] = []
-    for _ in range(_MOST_ROUNDS):
-        found = labels.find(job_id, attempts)
-        if not found:
-            return []
-        left = [process.pid for process in job_processes.end(found, _GRACE)]
-    return left[:_MOST_PIDS]
+    search = processes.searched(lambda: labels.find(job_id, attempts))
+    return [each.pid for each in processes.Ending(_GRACE, search, _GRACE).run()][:_MOST_PIDS]
 
 
 def end_login(left: Sequence[int]) -> NoReturn:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from distrun import lifecycle
 from distrun.agent import protocol
-from distrun.agent.linux import job_processes, processes, syscalls
+from distrun.agent.linux import processes, syscalls
 from distrun.agent.loop import Loop
 from distrun.agent.protocol.file_messages import TransferProgress
 from distrun.codec import to_json
@@ -264,7 +264,8 @@ class Session(FollowedJob):
         family = list(processes.tree(self._process.pid))
         if family:
             processes.send(family[0], signal.SIGKILL)
-        return [each.pid for each in job_processes.end(family, protocol.KILL_GRACE)]
+        grace, left = protocol.KILL_GRACE, (lambda: list(filter(processes.is_alive, family)))
+        return [each.pid for each in processes.Ending(grace, left, grace).run()]
 
     def detach(self) -> None:
         self._channel.send(protocol.Detach())

@@ -133,7 +133,8 @@ def _run(program: str, question: bytes, workdir: str, env: Mapping[str, str]) ->
             text = f"{program} cannot be started ({why})"
             raise NoAnswerError(text, is_absent=is_absent) from error
         finally:
-            processes.Ending(0.0, others.__contains__, _END_SECONDS).run()
+            left = processes.descendants
+            processes.Ending(0.0, lambda: left(others.__contains__), _END_SECONDS).run()
         if code:
             how = f"was killed by {syscalls.signal_name(-code)}"
             if code > 0:

@@ -25,8 +25,8 @@ def end_processes(grace: float = KILL_GRACE) -> list[processes.Process]:
     """
     if not processes.children(os.getpid()):
         return []
-    seconds = processes.DEATH_SECONDS
-    return processes.Ending(grace, outlives, seconds, labels.runs_no_task).run()
+    left, seconds = (lambda: processes.descendants(outlives)), processes.DEATH_SECONDS
+    return processes.Ending(grace, left, seconds, labels.runs_no_task).run()
 
 
 def outlives(pid: int) -> bool:

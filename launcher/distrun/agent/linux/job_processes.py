@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Collection, Dict, Iterable, List, Optional, Tuple
+from typing import Dict, Iterable, List, Optional, Set, Tuple
 
 from distrun.agent.linux import facts, labels, processes
 from distrun.agent.linux.regular import numbers
@@ -24,8 +24,6 @@ EXIT_TASKS_ALIVE, TASKS_ALIVE = 68, "distrun: these processes do not end:"
 _AGENT_SECONDS = 3.0
 """How long agents that have lost their supervisor may take to end their tasks and themselves."""
 _SEARCH_INTERVAL = 0.05
-_MOST_SECONDS = 30.0
-"""For how long processes that start new ones are ended again and again."""
 _REAP_SECONDS = 2.0
 _EXEC_SECONDS = 60.0
 """How long it may take from the start of a task's first process until it runs the program."""
@@ -163,19 +161,23 @@ def end_all(traces: Traces, grace: float) -> Ended:
         for process in agents:
             processes.send(process, signal.SIGCONT)
         time.sleep(_SEARCH_INTERVAL)
-    deadline = time.monotonic() + _MOST_SECONDS
-    while True:
-        members = {each.process: each for each in find(traces)}
-        seen.update((each.pid, each) for each in members)
-        if not members:
-            _wait_until_reaped(seen.values())
-            return Ended(len(seen), [], [])
-        is_late = time.monotonic() > deadline
-        of_tasks = {each for each, member in members.items() if member.task}
-        stuck = list(members) if is_late else end(members, grace, of_tasks)
-        if stuck:
-            own = [each for each in stuck if each not in of_tasks]
-            return Ended(len(seen) - len(stuck), [each for each in stuck if each in of_tasks], own)
+    of_tasks: Set[int] = set()
+
+    def search() -> List[processes.Process]:
+        members = find(traces)
+        seen.update((each.process.pid, each.process) for each in members)
+        of_tasks.update(each.process.pid for each in members if each.task)
+        return [each.process for each in members]
+
+    def is_own(pid: int) -> bool:
+        return pid not in of_tasks
+
+    again = processes.searched(search)
+    left = processes.Ending(grace, again, processes.DEATH_SECONDS, is_own).run()
+    if not left:
+        _wait_until_reaped(seen.values())
+    own = [each for each in left if is_own(each.pid)]
+    return Ended(len(seen) - len(left), [each for each in left if each not in own], own)
 
 
 def _wait_until_reaped(ended: Iterable[processes.Process]) -> None:
@@ -185,26 +187,6 @@ def _wait_until_reaped(ended: Iterable[processes.Process]) -> None:
     while left and time.monotonic() < deadline:
         time.sleep(processes.KILL_INTERVAL)
         left = [each for each in left if processes.exists(each)]
-
-
-def end(
-    ended: Iterable[processes.Process],
-    grace: float,
-    slow: Collection[processes.Process] = (),
-) -> List[processes.Process]:
-    """End processes that are not descendants, in twice `grace` seconds; returns those left.
-
-    `slow`: those that may take `DEATH_SECONDS` to die: they may have much memory to free.
-    """
-    left = list(ended)
-    for signum, more in ((signal.SIGTERM, 0.0), (signal.SIGKILL, processes.DEATH_SECONDS)):
-        left = [process for process in left if processes.send(process, signum)]
-        passed, began = 0.0, time.monotonic()
-        while left and (passed < grace or (passed < more and any(each in slow for each in left))):
-            time.sleep(processes.KILL_INTERVAL)
-            left = [process for process in left if processes.is_alive(process)]
-            passed = time.monotonic() - began
-    return left
 
 
 def _first(process: processes.Process, traces: Traces) -> Optional[Member]:

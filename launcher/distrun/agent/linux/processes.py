@@ -260,15 +260,36 @@ def reap(is_excluded: Callable[[int], bool] = lambda _: False) -> bool:
     return True
 
 
+def descendants(is_excluded: Callable[[int], bool] = lambda _: False) -> List[Process]:
+    """The living processes below this one, but for children that live on, with all below them.
+
+    It reaps the others. Use it in a subreaper that has inherited the processes of a dead child.
+    """
+    if not reap(is_excluded):
+        return []
+    below = [child for child in children(os.getpid()) if not is_excluded(child)]
+    return [process for child in below for process in tree(child)]
+
+
+def searched(search: Callable[[], List[Process]]) -> Callable[[], List[Process]]:
+    """A search that is made again only once all that it has found last have ended."""
+    known: List[Process] = []
+
+    def find() -> List[Process]:
+        known[:] = [each for each in known if is_alive(each)] or search()
+        return known[:]
+
+    return find
+
+
 class Ending:
-    """Ends every descendant of this process while its loop continues, a round of signals at a time.
+    """Ends processes while the loop of this one continues, a round of signals at a time.
 
     Call :meth:`step` every KILL_INTERVAL: the exit of a grandchild is not reported to this process.
-    Use it in a subreaper that has inherited the processes of a dead child.
 
     Args:
         grace: seconds from SIGTERM to SIGKILL.
-        is_excluded: whether a child lives on, with its descendants; it is asked again each round.
+        find: returns the processes that are left; it is asked again each round.
         patience: seconds from SIGKILL until processes that do not die are given up. In the kernel,
             a process can wait for a disk, and die only afterwards.
         is_own: whether a process runs no task: those are given up sooner, for they do no harm.
@@ -277,11 +298,11 @@ class Ending:
     def __init__(
         self,
         grace: float,
-        is_excluded: Callable[[int], bool] = lambda _: False,
+        find: Callable[[], List[Process]] = descendants,
         patience: float = math.inf,
         is_own: Callable[[int], bool] = lambda _: False,
     ) -> None:
-        self._is_excluded, self._is_own = is_excluded, is_own
+        self._find, self._is_own = find, is_own
         self._kill_at = time.monotonic() + grace
         self._give_up_at = self._kill_at + patience
         self._signalled: Dict[int, int] = {}
@@ -289,9 +310,9 @@ class Ending:
 
     def step(self) -> bool:
         """Send a round of signals. Returns whether none is left, or all are given up."""
-        if not reap(self._is_excluded):
+        now, remaining = time.monotonic(), self._find()
+        if not remaining:
             return True
-        now, remaining = time.monotonic(), list(self._remaining())
         is_late = now >= self._kill_at + _OWN_DEATH_SECONDS
         if now >= self._give_up_at or (is_late and all(self._is_own(p.pid) for p in remaining)):
             self.left = remaining
@@ -310,11 +331,6 @@ class Ending:
         while not self.step():
             time.sleep(KILL_INTERVAL)
         return self.left
-
-    def _remaining(self) -> Iterator[Process]:
-        for child in children(os.getpid()):
-            if not self._is_excluded(child):
-                yield from tree(child)
 
 
 class ChildUsage(Struct):

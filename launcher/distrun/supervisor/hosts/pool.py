@@ -276,8 +276,8 @@ class HostPool:
         def is_excluded(pid: int) -> bool:
             return pid in self._own_pids() or guard.outlives(pid)
 
-        patience = processes.DEATH_SECONDS
-        ending = processes.Ending(KILL_GRACE, is_excluded, patience, labels.runs_no_task)
+        left, patience = (lambda: processes.descendants(is_excluded)), processes.DEATH_SECONDS
+        ending = processes.Ending(KILL_GRACE, left, patience, labels.runs_no_task)
         if ending.step():
             follow(cause)
         else:
