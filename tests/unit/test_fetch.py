@@ -167,7 +167,7 @@ def test_a_host_lists_what_was_written_and_sends_as_much_as_listed(tmp_path: Pat
     before, began = ((tmp_path / "old").stat().st_ctime + each for each in (-10, 10))
     found = {}
     for patterns, since in (([], before), (["out"], before), (["*lo*"], before), ([], began)):
-        search = written_files._Search(str(tmp_path), patterns, since, [])
+        search = written_files._search(str(tmp_path), patterns, since, [])
         lists = Sent()
         written_files._list(lists.channel, 0, search, 100)
         key = (*patterns, since)

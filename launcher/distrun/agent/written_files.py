@@ -59,7 +59,7 @@ def main(
         top, sent = next((each for each in known if os.path.isdir(each[0])), ("", ""))
         tops.append(top)
         since = _since(sent) if sent else began
-        _list(channel, number, _Search(top, patterns, since, skipped), most)
+        _list(channel, number, _search(top, patterns, since, skipped), most)
     _send(channel, FilesWritten(0, [], [], last=True))
     while not channel.ended:
         syscalls.wait_until_ready([channel.reader])
@@ -74,11 +74,13 @@ def _send(channel: ChecksummedSender, message: Any) -> None:
     channel.drain()
 
 
-def _list(channel: ChecksummedSender, number: int, search: "_Search", most: int) -> None:
+def _list(
+    channel: ChecksummedSender, number: int, search: Iterator[Tuple[str, Any]], most: int
+) -> None:
     files: List[List[Any]] = []
     left_out: List[List[str]] = []
     count, sent_at = 0, time.monotonic()
-    for path, found in search.walk():
+    for path, found in search:
         if isinstance(found, str):
             left_out.append([path, found])
         elif found is not None:
@@ -95,35 +97,31 @@ def _list(channel: ChecksummedSender, number: int, search: "_Search", most: int)
         _send(channel, FilesWritten(number, files, left_out, last=False))
 
 
-class _Search:
-    """A search through one working folder."""
+def _search(
+    top: str, patterns: List[str], since: float, skipped: List[str]
+) -> Iterator[Tuple[str, Any]]:
+    """Search a working folder: yield paths with the status of a file, or why it is left out.
 
-    def __init__(self, top: str, patterns: List[str], since: float, skipped: List[str]) -> None:
-        self._top = top
-        self._patterns = patterns
-        self._since = since
-        self._skipped = {os.path.realpath(each) for each in skipped if each}
-
-    def walk(self) -> Iterator[Tuple[str, Any]]:
-        """Yield paths with the status of a file, or why it is left out; None: a sign of life."""
-        is_plain = not any(wild in each for each in self._patterns for wild in _WILD)
-        waiting = (self._patterns[::-1] if is_plain else []) or [""]
-        while waiting and self._top:
-            path = waiting.pop()
-            full = os.path.join(self._top, path)
-            yield path, None
-            try:
-                status = os.lstat(full) if path else os.stat(full)
-                if stat.S_ISDIR(status.st_mode):
-                    is_skipped = os.path.basename(path) == _SKIPPED
-                    is_skipped = is_skipped or os.path.realpath(full) in self._skipped
-                    names = [] if is_skipped else sorted(os.listdir(full), reverse=True)
-                    waiting += [os.path.join(path, name) for name in names]
-                elif is_match(path, self._patterns) and status.st_ctime >= self._since:
-                    yield path, _kind(status) or status
-            except OSError as error:
-                if error.errno != errno.ENOENT:  # it was removed meanwhile, or is not there
-                    yield path, error.strerror or ""
+    None: a sign of life.
+    """
+    never = {os.path.realpath(each) for each in skipped if each}
+    is_plain = not any(wild in each for each in patterns for wild in _WILD)
+    waiting = (patterns[::-1] if is_plain else []) or [""]
+    while waiting and top:
+        path = waiting.pop()
+        full = os.path.join(top, path)
+        yield path, None
+        try:
+            status = os.lstat(full) if path else os.stat(full)
+            if stat.S_ISDIR(status.st_mode):
+                is_skipped = os.path.basename(path) == _SKIPPED or os.path.realpath(full) in never
+                names = [] if is_skipped else sorted(os.listdir(full), reverse=True)
+                waiting += [os.path.join(path, name) for name in names]
+            elif is_match(path, patterns) and status.st_ctime >= since:
+                yield path, _kind(status) or status
+        except OSError as error:
+            if error.errno != errno.ENOENT:  # it was removed meanwhile, or is not there
+                yield path, error.strerror or ""
 
 
 def _since(sent: str) -> float:

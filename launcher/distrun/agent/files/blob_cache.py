@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import Callable, Collection, Iterator, List, Optional, Tuple
+from typing import Callable, Collection, List, Optional, Tuple
 
 from distrun.agent.linux.regular import open_regular
 
@@ -48,9 +48,6 @@ class BlobCache:
             os.close(found)
         return found is not None
 
-    def remove(self, digest: str) -> None:
-        self.discard(self.path(digest))
-
     def create(self) -> Optional[Tuple[int, bytes]]:
         """A new file to write a blob to, and its path; None if none can be created."""
         try:
@@ -87,7 +84,7 @@ class BlobCache:
             self.discard(path)
 
     def discard(self, path: bytes) -> None:
-        """Remove a file of :meth:`create`."""
+        """Remove a file of :meth:`create`, or one of the cache."""
         with contextlib.suppress(OSError):
             os.unlink(path)
 
@@ -99,15 +96,16 @@ class BlobCache:
         """
         now = time.time()
         kept: List[Tuple[float, int, bytes]] = []
-        for path, status in self._files():
+        files = ((each[0], name) for each in os.walk(self._folder) for name in each[2])
+        for folder, name in files:
             send_heartbeat()
-            name = os.path.basename(path)
-            is_part = name.startswith(_UNFINISHED)
-            longest = _UNFINISHED_SECONDS if is_part else _UNUSED_SECONDS
-            if status.st_mtime < now - longest:
-                self.discard(path)
-            elif not is_part and name.decode("ascii", "replace") not in used:
-                kept.append((status.st_mtime, status.st_size, path))
+            path, is_part = os.path.join(folder, name), name.startswith(_UNFINISHED)
+            with contextlib.suppress(OSError):
+                status = os.lstat(path)
+                if status.st_mtime < now - (_UNFINISHED_SECONDS if is_part else _UNUSED_SECONDS):
+                    self.discard(path)
+                elif not is_part and name.decode("ascii", "replace") not in used:
+                    kept.append((status.st_mtime, status.st_size, path))
         left = sum(size for _, size, _ in kept)
         for _, size, path in sorted(kept):
             if left <= self._most_bytes:
@@ -115,13 +113,6 @@ class BlobCache:
             send_heartbeat()
             self.discard(path)
             left -= size
-
-    def _files(self) -> Iterator[Tuple[bytes, os.stat_result]]:
-        for folder, _, names in os.walk(self._folder):
-            for name in names:
-                path = os.path.join(folder, name)
-                with contextlib.suppress(OSError):
-                    yield path, os.lstat(path)
 
     def path(self, digest: str) -> bytes:
         """Where a blob is, if it is in the cache."""

@@ -178,7 +178,7 @@ class FileReceiver:
         if not is_right:
             os.unlink(os.path.join(self._top, file.path))
             if self._cache is not None:
-                self._cache.remove(file.digest)
+                self._cache.discard(self._cache.path(file.digest))
         return is_right
 
     def _write(self, part: FileData) -> None:

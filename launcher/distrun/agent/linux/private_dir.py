@@ -104,17 +104,11 @@ def _is_own_groups(path: str, status: os.stat_result) -> bool:
 
 def create(path: str) -> None:
     """Create a folder, if it does not exist, and its parents, with mode 0700. Raises OSError."""
+    before = os.umask(0o077)
     try:
-        os.mkdir(path, 0o700)
-    except FileExistsError:
-        if not os.path.isdir(path):
-            raise
-    except FileNotFoundError:
-        parent = os.path.dirname(path)
-        if parent in ("", path):
-            raise
-        create(parent)
-        os.mkdir(path, 0o700)
+        os.makedirs(path, exist_ok=True)
+    finally:
+        os.umask(before)
 
 
 def open_checked(path: str, parent: Optional[int] = None, *, follow: bool = False) -> int:

@@ -55,10 +55,18 @@ def execute(start: Start) -> Tuple[int, int]:
 def _become(start: Start, agent: int, report: int) -> NoReturn:
     stage = "prepare"
     try:
-        lead_session(agent, signal.SIGTERM)
+        os.setsid()
+        syscalls.die_with_parent(agent, signal.SIGTERM)
+        signal.set_wakeup_fd(-1)
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            signal.signal(number, signal.SIG_DFL)  # as programs expect it
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        syscalls.restore_descriptor_limit()
         labels.put(start.label)
         stage = "log"
-        redirect(open_log(start.log))
+        output = open_log(start.log)
+        for to, descriptor in enumerate((os.open(os.devnull, os.O_RDONLY), output, output)):
+            os.dup2(descriptor, to)
         stage = "workdir"
         os.chdir(os.fsencode(workdir(start.order)))
         stage = "program"
@@ -75,39 +83,15 @@ def _become(start: Start, agent: int, report: int) -> NoReturn:
         os._exit(_EXIT_NOT_EXECUTED)
 
 
-def lead_session(agent: int, signum: int) -> None:
-    """Set up a child as programs expect it; the kernel sends it `signum` when the agent dies."""
-    os.setsid()
-    syscalls.die_with_parent(agent, signum)
-    default_signals()
-    syscalls.restore_descriptor_limit()
-
-
 def workdir(order: Union[StartTask, Program, Listen]) -> str:
     if order.or_home and not os.access(os.fsencode(order.workdir), os.X_OK):
         return os.path.expanduser("~")
     return order.workdir
 
 
-def default_signals() -> None:
-    """Restore the default signal handling, which programs expect."""
-    signal.set_wakeup_fd(-1)
-    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
-
-
 def open_log(path: str) -> int:
     """A descriptor that appends to a log. Raises OSError."""
     return open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW)
-
-
-def redirect(output: int) -> None:
-    """Have this process read /dev/null, and print to a descriptor."""
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
 
 
 def write_marker(log: str, text: str) -> None:

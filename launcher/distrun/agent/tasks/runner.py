@@ -54,7 +54,6 @@ class TaskRunner:
         self._resumes: Dict[str, Handle] = {}
         """When to read on in a task's socket for progress that has had its share of this moment."""
         self._job_id = ""
-        """Empty: it has not been configured yet."""
         self._progress: Dict[str, Dict[str, str]] = {}
         self._progress_report = loop.call_at(None, self._send_progress)
         self._deaths: Optional[socket.socket] = None
@@ -87,11 +86,6 @@ class TaskRunner:
 
     def start(self, order: protocol.StartTask) -> None:
         """Execute the program of one attempt, or report why that fails."""
-        if not self._job_id:
-            self._link.report_fault(
-                Cause(Code.MESSAGE_UNEXPECTED, name="StartTask", text="Configure")
-            )
-            return
         log = self._logs.path(order.log)
         notify = None
         env = program.environment(order)
