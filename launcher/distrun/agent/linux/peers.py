@@ -31,13 +31,11 @@ def of_connection(connection: socket.socket) -> Peer:
     return Peer(*_UCRED.unpack(raw)[:2])
 
 
-def pass_credentials(receiver: socket.socket) -> None:
-    """Have the kernel add the sender to each datagram. Call it before the socket has a name."""
-    receiver.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-
-
 def receive(receiver: socket.socket, size: int) -> Tuple[bytes, Peer, bool]:
-    """A datagram, its sender, and whether it was cut. Raises BlockingIOError: there is none."""
+    """A datagram, its sender, and whether it was cut. Raises BlockingIOError: there is none.
+
+    SO_PASSCRED of the socket must be set before it has a name.
+    """
     content, ancillary, flags, _ = receiver.recvmsg(size, _ANCILLARY_BYTES)
     found: List[Peer] = [
         Peer(*_UCRED.unpack(raw)[:2])

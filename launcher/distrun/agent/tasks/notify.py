@@ -51,7 +51,7 @@ class NotifySocket:
         self._problems: Set[Code] = set()
         """Those that were told."""
         self._socket = kind(socket.AF_UNIX, socket.SOCK_DGRAM)
-        peers.pass_credentials(self._socket)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._socket.bind("\0" + self.address[1:])
         self._socket.setblocking(False)
 
