@@ -87,61 +87,55 @@ def find(traces: Traces) -> List[Member]:
 
     Never this process, its ancestors and other processes of their sessions.
     """
-    return _Machine(traces).members()
+    found = map(processes.find, processes.every_pid())
+    alive = {each.pid: each for each in found if each is not None and not each.is_zombie}
+
+    def ancestors(pid: int) -> List[int]:
+        line: List[int] = []
+        while pid in alive and pid not in line:
+            line.append(pid)
+            pid = alive[pid].parent
+        return line
+
+    marked: Dict[int, Member] = {}
+    for pid, process in alive.items():
+        member = _first(process, traces) or _marked(process, traces)
+        member = member or _labelled(process, traces.job_id)
+        if member is not None:
+            marked[pid] = member
+    roots: Dict[int, Member] = {}
+    for pid, member in marked.items():
+        top = [each for each in ancestors(pid) if each in marked][-1]
+        if _is_own(alive[top], marked, traces):
+            roots[pid] = member
+    sessions = {alive[pid].session: root for pid, root in roots.items()}
+    callers = set(ancestors(os.getpid()))
+    spared = {alive[pid].session for pid in callers}
+    asker = traces.asker[1] if traces.asker[0] == facts.pid_namespace() else 0
+    members = []
+    for pid, process in alive.items() if roots else ():
+        line = ancestors(pid)
+        above = next((each for each in line if each in roots), None)
+        root = sessions.get(process.session) if above is None else roots[above]
+        if root is None or pid in callers or asker in line:
+            continue
+        if process.session not in spared:
+            members.append(root._replace(process=process))
+    return members
 
 
-class _Machine:
-    """All processes of this machine at one moment, and which of them belong to a job."""
+def _is_own(top: processes.Process, marked: Dict[int, Member], traces: Traces) -> bool:
+    """Whether a process has the token from an agent, and not from a copy of a task's.
 
-    def __init__(self, traces: Traces) -> None:
-        found = map(processes.find, processes.every_pid())
-        self._all = {each.pid: each for each in found if each is not None and not each.is_zombie}
-        self._asker = traces.asker[1] if traces.asker[0] == facts.pid_namespace() else 0
-        self._roots: Dict[int, Member] = {}
-        for pid, process in self._all.items():
-            member = _first(process, traces) or _marked(process, traces)
-            member = member or _labelled(process, traces.job_id)
-            if member is not None:
-                self._roots[pid] = member
-        foreign = [pid for pid in self._roots if not self._is_own(pid, traces)]
-        for pid in foreign:
-            del self._roots[pid]
-
-    def _ancestors(self, pid: int) -> List[int]:
-        found: List[int] = []
-        while pid in self._all and pid not in found:
-            found.append(pid)
-            pid = self._all[pid].parent
-        return found
-
-    def _is_own(self, pid: int, traces: Traces) -> bool:
-        """Whether a process has the token from an agent, and not from a copy of a task's."""
-        top = [each for each in self._ancestors(pid) if each in self._roots][-1]
-        process = self._all[top]
-        if _first(process, traces) is not None or _labelled(process, traces.job_id) is not None:
-            return True
-        if process.terminal or process.session in self._roots:
-            return not process.terminal
-        # It may have begun to end before its environment was read.
-        leader = processes.find(process.session)
-        return leader is None or leader.is_exiting
-
-    def members(self) -> List[Member]:
-        if not self._roots:
-            return []
-        sessions = {self._all[pid].session: root for pid, root in self._roots.items()}
-        callers = set(self._ancestors(os.getpid()))
-        spared = {self._all[pid].session for pid in callers}
-        found = []
-        for pid, process in self._all.items():
-            line = self._ancestors(pid)
-            above = next((each for each in line if each in self._roots), None)
-            root = sessions.get(process.session) if above is None else self._roots[above]
-            if root is None or pid in callers or self._asker in line:
-                continue
-            if process.session not in spared:
-                found.append(root._replace(process=process))
-        return found
+    `top`: the highest of it and the marked processes above it.
+    """
+    if _first(top, traces) is not None or _labelled(top, traces.job_id) is not None:
+        return True
+    if top.terminal or top.session in marked:
+        return not top.terminal
+    # It may have begun to end before its environment was read.
+    leader = processes.find(top.session)
+    return leader is None or leader.is_exiting
 
 
 def end_all(traces: Traces, grace: float) -> Ended:
