@@ -13,7 +13,7 @@ import pytest
 from distrun.agent import protocol
 from distrun.agent.files.blob_cache import BlobCache
 from distrun.agent.linux import facts
-from distrun.agent.logs import task_logs
+from distrun.agent.linux.regular import open_to_append
 from distrun.agent.tasks import program, stacks
 from distrun.errors import HostError
 from distrun.job import history, record
@@ -47,9 +47,8 @@ def cached(path: Path) -> None:
 
 
 OPENS: dict[str, Callable[[Path], object]] = {
-    "record": lambda path: EventLog(str(path)), "log": lambda path: program.open_log(str(path)),
+    "record": lambda path: EventLog(str(path)), "log": lambda path: open_to_append(str(path)),
     "marker": lambda path: program.write_marker(str(path), "x"),
-    "index": lambda path: task_logs._open(str(path)),
     "samples": lambda path: history._append(path, "x\n"),
     "script": lambda path: facts.file_digest(str(path)),
     "py-spy": lambda path: stacks._in_memory(str(path)),

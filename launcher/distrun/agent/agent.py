@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple, Un
 from distrun.agent import protocol
 from distrun.agent.link import Link
 from distrun.agent.linux import facts, labels, private_dir, processes, syscalls
-from distrun.agent.linux.regular import open_regular
+from distrun.agent.linux.regular import open_to_append
 from distrun.agent.logs.task_logs import TaskLogs
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import Cause, CauseError, Code
@@ -375,11 +375,8 @@ def write_unsent(path: str, unsent: List[protocol.Report]) -> None:
     aborted.update(cause=Cause(Code.SUPERVISOR_DIED), exit_code=_EXIT_DEFECT)
     events = [aborted, *({"event": type(each).__name__, **each._asdict()} for each in found)]
     text = "".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-    with contextlib.suppress(OSError):  # the folder may be gone, or the disk full
-        output = open_regular(path, flags)
-        os.write(output, text.encode("ascii"))
-        os.close(output)
+    with contextlib.suppress(OSError), open_to_append(path) as file:  # its folder may be gone
+        file.write(text.encode("ascii"))
 
 
 def _check(order: protocol.Configure) -> None:

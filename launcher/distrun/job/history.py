@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrun.agent.linux.regular import closing, open_regular
+from distrun.agent.linux.regular import open_to_append
 from distrun.codec import decode, encode, field_names
 from distrun.frozen import Frozen, field
 from distrun.job.folder import JobFolder, replace_file
@@ -204,6 +204,5 @@ def _thin(path: Path) -> int:
 
 
 def _append(path: Path, line: str) -> None:
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
-    with closing(open_regular(path, flags)) as descriptor:
-        os.write(descriptor, line.encode("ascii"))
+    with open_to_append(path) as file:
+        file.write(line.encode("ascii"))

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import stat
-from typing import Dict, Iterator, List, Union
+from typing import BinaryIO, Dict, Iterator, List, Union
 
 LARGEST_SCRIPT = 100_000_000
 """Bytes. A larger file is not a script: reading a sparse one would take hours."""
@@ -53,6 +53,12 @@ def open_regular(path: Union[str, bytes, "os.PathLike[str]"], flags: int, mode: 
         raise OSError(errno.ENXIO, os.strerror(errno.ENXIO), os.fspath(path))
     os.set_blocking(descriptor, True)  # a task inherits it
     return descriptor
+
+
+def open_to_append(path: Union[str, "os.PathLike[str]"]) -> BinaryIO:
+    """Open a file to append to, which is created if it does not exist. Raises OSError, as above."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    return open(open_regular(path, flags), "ab", 0)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING, BinaryIO, Dict, List, Optional
 
 from distrun.agent.linux import syscalls
-from distrun.agent.linux.regular import open_regular
+from distrun.agent.linux.regular import open_to_append
 from distrun.agent.linux.syscalls import Inotify
 from distrun.agent.loop import Loop
 from distrun.agent.protocol import INDEX_RECORD, INDEX_SUFFIX, Cause, Code, LogEnded
@@ -86,10 +86,10 @@ class TaskLogs:
         if self.streamer is not None:
             self.streamer.add(index_of(path))
             self.streamer.add(path)
-        _open(path).close()
+        open_to_append(path).close()
         if path in self._sizes:
             return
-        _open(index_of(path)).close()
+        open_to_append(index_of(path)).close()
         self._sizes[path] = os.stat(path).st_size
         self._unwatched[path] = None
         self._watch_due = self._loop.now() + _FIRST_INTERVAL
@@ -155,7 +155,7 @@ class TaskLogs:
         except OSError as error:
             if error.errno == errno.ENOENT and self.streamer is not None:
                 self._link.report(LogEnded(os.path.basename(path), -1))
-                with contextlib.suppress(OSError), _open(path) as log:
+                with contextlib.suppress(OSError), open_to_append(path) as log:
                     log.truncate(self._sizes[path])  # the next attempt's output follows
             return False
         if size == self._sizes[path]:
@@ -164,7 +164,7 @@ class TaskLogs:
         if self._limit is not None:
             self._drop_start(path, size, self._limit)
         # A full disk loses the times of some lines, never the lines.
-        with contextlib.suppress(OSError), _open(index_of(path)) as index:
+        with contextlib.suppress(OSError), open_to_append(index_of(path)) as index:
             if index.write(INDEX_RECORD.pack(time.time(), size)) < INDEX_RECORD.size:
                 _cut_torn_record(index)
         if self.streamer is not None:
@@ -176,7 +176,7 @@ class TaskLogs:
     def _drop_start(self, path: str, size: int, limit: int) -> None:
         dropped = syscalls.hole_size(size, limit)
         if dropped != self._dropped.get(path, 0):
-            with contextlib.suppress(OSError), _open(path) as log:
+            with contextlib.suppress(OSError), open_to_append(path) as log:
                 if dropped:  # else its task has truncated it
                     syscalls.punch_start(log.fileno(), dropped)
                 self._dropped[path] = dropped
@@ -217,18 +217,13 @@ class TaskLogs:
                     return Code.LOG_DISK_READ_ONLY
                 free = found.f_bfree if os.geteuid() == 0 else found.f_bavail
                 if free == 0 and found.f_blocks > 0:
-                    with _open(index_of(path)) as index:
+                    with open_to_append(index_of(path)) as index:
                         syscalls.reserve(index.fileno(), index.tell(), _PROBE)
                         _cut_torn_record(index)
             except OSError as error:
                 return Code.LOG_DISK_FULL if error.errno in _FULL else None
             break  # they are all in one folder
         return None
-
-
-def _open(path: str) -> BinaryIO:
-    """A file to append to, which is created if it does not exist."""
-    return open(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW), "ab", 0)
 
 
 def _cut_torn_record(index: BinaryIO) -> None:

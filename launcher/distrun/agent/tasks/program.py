@@ -8,7 +8,7 @@ import signal
 from typing import TYPE_CHECKING, Dict, List, Mapping, NoReturn, Optional, Tuple, Union
 
 from distrun.agent.linux import labels, syscalls
-from distrun.agent.linux.regular import closing, open_regular
+from distrun.agent.linux.regular import closing, open_regular, open_to_append
 from distrun.agent.protocol import Cause, Code, StartTask
 from distrun.agent.structs import Struct
 
@@ -64,8 +64,9 @@ def _become(start: Start, agent: int, report: int) -> NoReturn:
         syscalls.restore_descriptor_limit()
         labels.put(start.label)
         stage = "log"
-        output = open_log(start.log)
-        for to, descriptor in enumerate((os.open(os.devnull, os.O_RDONLY), output, output)):
+        log = open_to_append(start.log)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for to, descriptor in enumerate((nothing, log.fileno(), log.fileno())):
             os.dup2(descriptor, to)
         stage = "workdir"
         os.chdir(os.fsencode(workdir(start.order)))
@@ -87,11 +88,6 @@ def workdir(order: Union[StartTask, Program, Listen]) -> str:
     if order.or_home and not os.access(os.fsencode(order.workdir), os.X_OK):
         return os.path.expanduser("~")
     return order.workdir
-
-
-def open_log(path: str) -> int:
-    """A descriptor that appends to a log. Raises OSError."""
-    return open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW)
 
 
 def write_marker(log: str, text: str) -> None:
