@@ -58,8 +58,8 @@ def _become(start: Start, agent: int, report: int) -> NoReturn:
         os.setsid()
         syscalls.die_with_parent(agent, signal.SIGTERM)
         signal.set_wakeup_fd(-1)
-        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-            signal.signal(number, signal.SIG_DFL)  # as programs expect it
+        for each in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            signal.signal(each, signal.SIG_DFL)  # as programs expect it
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         syscalls.restore_descriptor_limit()
         labels.put(start.label)
