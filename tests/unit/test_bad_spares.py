@@ -114,7 +114,7 @@ def test_a_spare_that_fails_at_the_start_is_left_out(shown: Any, start: Start, c
 OFFENCES: dict[str, Tamper] = {
     "folder": changed("Hello", folder="/x" * 1_000_000),
     "fault": lambda body: [FULL if kind(body) == "Hello" else body],
-    "several checks": changed("Inspected", facts=[{f"/{number}": 0 for number in range(3)}]),
+    "several checks": changed("Inspected", disks={f"/{number}": 0 for number in range(3)}),
 }
 
 
