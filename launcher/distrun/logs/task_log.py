@@ -193,6 +193,13 @@ class JoinedLog(TaskLog):
                     return offset, block[: section.end - offset]
         return offset, b""
 
+    def hole_start(self, end: int) -> int:
+        for section in self._sections():
+            if section.start < end <= section.end:
+                start = section.log.hole_start(end - section.shift) + section.shift
+                return max(section.start, start)
+        return end
+
     def written_since(self, when: float) -> int:
         for section in self._sections():
             offset = section.log.written_since(when) + section.shift

@@ -112,6 +112,22 @@ def test_what_precedes_dropped_output_is_dropped_too(
     assert b"".join(merged([log], view, last=6000)) == b"".join(lines[first:])
 
 
+def test_a_hole_after_a_part_hides_no_line_of_it(folder: JobFolder) -> None:
+    """A program has truncated its log, and printed on where it was."""
+    lines = [b"%07d\n" % number for number in range(2100)]
+    own = folder.log_of("worker:0")
+    part = folder.logs / late_log_name(own.name, 8192, 5)
+    own.write_bytes(b"".join(lines[:1024]))
+    part.write_bytes(b"".join(lines[1024:2000]))
+    with own.open("r+b") as file:
+        file.seek(1 << 20)
+        file.write(b"an incomplete line\n" + b"".join(lines[2000:]))
+    late = LatePart(8192, TaskLog("worker:0", str(part), ""), part.stat().st_size)
+    log = JoinedLog("worker:0", str(own), "", (late,))
+    view = View(("worker:0",), raw=True)
+    assert b"".join(merged([log], view, last=151)) == b"".join(lines[-150:])
+
+
 def test_other_files_are_no_parts(folder: JobFolder) -> None:
     for name in ("worker-0.late", "worker-0.x-1.late", "worker-0.1-.late", "worker-0.²-1.late"):
         (folder.logs / name).touch()
