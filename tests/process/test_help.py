@@ -286,6 +286,8 @@ def test_who_does_what_is_suggested_succeeds(distrun: Distrun) -> None:
         distrun.checked(*again)
     assert "job.yaml" not in distrun.told(2, "launch", "training"), "nothing is like it"
     assert "name the manifest of a TFJob" in distrun.told(2, "import", "training")
+    (distrun.cwd / "tfjob.yaml").write_text("kind: Job  # {{ name }}")
+    assert "helm" not in distrun.told(65, "import", "tfjob.yaml"), "that is no template"
 
 
 def test_advice_names_the_job_also_the_newest(distrun: Distrun) -> None:

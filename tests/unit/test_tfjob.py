@@ -85,7 +85,8 @@ def test_roles_keep_their_own_arguments_variables_and_policies() -> None:
     worker = {"count": 2, "args": ["--fast"], "env": {"A": "1"}}
     chief = {"count": 1, "restart": "never"}
     assert spec["cluster"] == {"chief": chief, "worker": worker, "ps": 1, "evaluator": 1}
-    assert (spec["strategy"], spec["success"]) == ("parameter_server", "chief")
+    kind = [spec[key] for key in ("strategy", "workers", "success")]
+    assert kind == ["parameter_server", "independent", "chief"]
     assert (spec["restart"], spec["timeouts"]) == ({"max": 100}, {"grace": "120s"})
     assert spec["kubernetes"] == {"namespace": "team", "image": "i:1", "pods": 5}
     assert "Worker.template.spec.terminationGracePeriodSeconds: holds for all roles" in comments
@@ -187,7 +188,7 @@ del NO_COMMAND["template"]["spec"]["containers"][0]["command"]
         ("kind: PyTorchJob\nmetadata: {name: a}", "no TFJob is in it: PyTorchJob a"),
         ("kind: TFJob\nspec: {}\nspec: {}", "TFJOB:3:1: the key 'spec' is given twice"),
         ("# A\n---\nkind: A\n---\nname: {{ .Release.Name }}", "TFJOB:5:8: a key must be text"),
-        ("kind: TFJob\n---\nkind: TFJob\n", "2 TFJobs are in it: TFJob, TFJobchoose one: --name"),
+        ("kind: TFJob\n---\nkind: A\n---\nkind: TFJob\n", "2 TFJobs are in it: TFJob, TFJobchoose"),
         ("kind: Experiment\nspec: {trialSpec: {kind: TFJob}}", "into a file of its own"),
         (tfjob({"Worker": replicas()}, version="kubeflow.org/v1beta1"), "only apiVersion changes"),
         (tfjob({"Worker": replicas()}, enableDynamicWorker=True), "spec.enableDynamicWorker"),
@@ -195,12 +196,13 @@ del NO_COMMAND["template"]["spec"]["containers"][0]["command"]
         (tfjob({"Worker": replicas("two"), "Boss": replicas()}, activeDeadlineSeconds=0),
          ("spec.tfReplicaSpecs.Boss: a TFJob has Chief, Master, Worker, PS and Evaluator\nspec.tf"
           "ReplicaSpecs.Worker.replicas: it must be a whole number of 0 or more, not 'two'\ns")),
-        (tfjob({"Chief": replicas(), "Master": replicas()}), "a second chief"),
+        (tfjob(dict.fromkeys(("Chief", "Master", "WORKER", "Worker"), replicas())),
+         "a second chief\nspec.tfReplicaSpecs.Worker: it is a second worker"),
         (tfjob({"Worker": replicas(), "Chief": replicas(workingDir="/")}), "different folders"),
         (tfjob({"Worker": replicas(command="python t.py")}), "lists of words"),
         (tfjob({"Worker": replicas()}).replace("name: mnist", "name: $(n)"), "metadata.name: it"),
         (tfjob({"Worker": NO_COMMAND}), "containers[tensorflow].command"),
-        (tfjob({"Worker": replicas(name="main")}), "none has the name tensorflow"),
+        (tfjob({"Worker": replicas(name="main")}), "the name tensorflowrename the one"),
         (tfjob({"Worker": replicas(name="distrun")}), "containers[distrun]: distrun's own"),
         (tfjob({"Worker": replicas(args=["$(NO)"], envFrom=[{}])}), "$(NO)"),
         (tfjob({"Worker": replicas(args=["$(A)"], env=[{"name": "A", "valueFrom": {}}])}), " $A "),

@@ -13,7 +13,7 @@ from distrun.cli.output_file import write_file
 from distrun.errors import InvalidSpecError, UsageError
 from distrun.kubernetes.tfjob import convert
 from distrun.spec.input_files import STDIN, STDIN_NAME, decode, read_spec
-from distrun.spec.problems import Problems, printable
+from distrun.spec.problems import Problems, SpecProblemsError, printable
 
 
 @click.command("import")
@@ -45,7 +45,8 @@ def command(tfjob: str, output: str, entry_point: str | None, name: str | None, 
         spec = convert(text, _words(entry_point or ""), shown, name)
     except InvalidSpecError as error:
         template = "render it first: `helm template`, `kubectl kustomize` or `envsubst`"
-        is_template = "{{" in text or "'$" in error.message
+        quoted = text if isinstance(error, SpecProblemsError) else error.message
+        is_template = "{{" in quoted or "'$" in error.message
         hint = error.hint or (template if is_template else None)
         lines = (  # those of an excerpt are indented
             each if each.startswith((f"{shown}:", " ")) else f"{shown}: {each}"

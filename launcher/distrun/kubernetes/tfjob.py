@@ -58,7 +58,7 @@ def convert(
     if len(chosen) != 1:
         found = f"{len(chosen)} TFJobs are" if chosen else "no such TFJob is"
         found = f"{found if jobs else 'no TFJob is'} in it"
-        message = ": ".join(filter(None, (found, ", ".join(map(_title, objects)))))
+        message = ": ".join(filter(None, (found, ", ".join(map(_title, jobs or objects)))))
         hint = "choose one: --name NAME" if jobs else "give a manifest with `kind: TFJob`"
         if not jobs and re.search(r"\bkind\W+TFJob\b", text):
             hint = "write the TFJob that is inside it into a file of its own"
@@ -134,7 +134,9 @@ class _Role:
         own = [each for each in containers if each.get("name") == _CONTAINER]
         self.container_path = f"{path}.template.spec.containers[{_CONTAINER}]"
         if len(own) != 1 and len(read.refusals) == before:
-            read.refuse(f"{path}.template.spec.containers", f"none has the name {_CONTAINER}")
+            hint = "rename the one that runs the program"
+            where = f"{path}.template.spec.containers"
+            read.refuse(where, f"none has the name {_CONTAINER}", hint)
         if any(each.get("name") == CONTAINER for each in self.others):
             where = f"{path}.template.spec.containers[{CONTAINER}]"
             read.refuse(where, "distrun's own container has that name: rename it")
@@ -281,7 +283,7 @@ class _Conversion(_Fields):
             role = _ROLES.get(str(written).lower())
             if role is None or role in self._roles:
                 known = "a TFJob has Chief, Master, Worker, PS and Evaluator"
-                self.refuse(path, known if role is None else "it is a second chief")
+                self.refuse(path, known if role is None else f"it is a second {role}")
                 continue
             each = _Role(role, path, self.mapping(fields, path), self)
             if each.count == 0:
@@ -318,9 +320,10 @@ class _Conversion(_Fields):
         self._spec["strategy"] = strategy
         why = "it has parameter servers" if has_ps else "it has no parameter servers"
         self._note("spec.tfReplicaSpecs", f"guessed: strategy {strategy}, because {why}")
-        if has_ps and "chief" not in self._roles:
+        if has_ps:
             self._spec["workers"] = "independent"
-            self._note("spec.tfReplicaSpecs", "guessed: workers independent, as there is no chief")
+            why = "with a TFJob, too, one that exits 0 has finished"
+            self._note("spec.tfReplicaSpecs", f"guessed: workers independent: {why}")
 
     # Programs ------------------------------------------------------------------------------
 
