@@ -1,5 +1,6 @@
 """Jobs that Kubernetes holds: manifests, the spec in the pod, what queue and pods say."""
 
+import errno
 import gc
 import io
 import json
@@ -439,7 +440,8 @@ def test_why_a_pod_takes_no_files_is_told(
     """It ends before it has read them. If the connection is lost, kubectl may exit 0."""
     server = "the pod cannot ask the API server: "
     for said, code, hint in (
-        ("its user cannot write to the volume: [Errno 13]", 1, "fsGroup"),
+        ("it cannot write to the volume: [Errno 13]", 1, "fsGroup"),
+        ("it cannot write to the volume: [Errno 28] No space left on device", 1, "make room"),
         (f"{server}dial tcp 10.0.0.1:443: i/o timeout", 1, "network policies"),
         (f"{server}internal error, please report", 1, "not snap"),
         ("", 0, "None"),
@@ -449,8 +451,12 @@ def test_why_a_pod_takes_no_files_is_told(
         with pytest.raises(SchedulerError, match=re.escape(words)) as raised:
             submission._fill(folder, spec, BatchJob(id=NAME, namespace="n"), None)
         assert hint in str(raised.value.hint)
-    monkeypatch.setattr(in_pod, "OLDEST", (9, 9))
     monkeypatch.setattr(sys, "stdin", mock.Mock(buffer=io.BytesIO(b"files")))
+    with mock.patch("tarfile.open", side_effect=OSError(errno.ENOSPC, "No space left")):
+        assert in_pod.unpack(str(answer.parent / "new")) == in_pod.EXIT_UNFIT
+    assert not (answer.parent / "new").exists()
+    sys.stdin.buffer.seek(0)
+    monkeypatch.setattr(in_pod, "OLDEST", (9, 9))
     assert in_pod.unpack("/x") == in_pod.EXIT_UNFIT
     assert not sys.stdin.buffer.read(), "kubectl would wait for it for ever"
 
@@ -713,6 +719,7 @@ REFUSED = 'error when creating "STDIN": jobs.batch "j" is forbidden: '
          "log in"),
         ('error validating data: Get "http://localhost:8080/openapi/v2": dial tcp', "KUBECONFIG"),
         ("command terminated with exit code 137", "kubernetes.memory"),
+        ("Error: unknown flag: --output-watch-events", "1.18 or newer"),
         (f'{REFUSED}error looking up service account n/a: serviceaccount "a" not found', "name in"),
     ],
 )  # fmt: skip

@@ -130,6 +130,7 @@ def test_what_keeps_a_job_from_its_start() -> None:
     (verdict,) = verdicts(job)
     (line,) = verdict.evidence
     assert (line.host, line.cause) == ("h1", unanswered)
+    assert "by `kubectl exec`" in not_none(cause_advice(unanswered))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -43,10 +44,24 @@ def unpack(base: str) -> int:
         found = ".".join(map(str, sys.version_info[:3]))
         wanted = ".".join(map(str, OLDEST))
         return unfit("its python3 is " + found + ", and the supervisor needs " + wanted)
+    is_new = not os.path.isdir(base)
     try:
-        os.makedirs(base, 0o700, exist_ok=True)
+        extract(base)
     except OSError as error:
-        return unfit("its user cannot write to the volume: " + str(error))
+        if is_new:
+            shutil.rmtree(base, ignore_errors=True)
+        return unfit("it cannot write to the volume: " + str(error))
+    lacking = lacking_rights(os.path.join(base, "bin", "kubectl"))
+    if lacking:
+        return unfit(lacking)
+    with open(base + "/ready", "w") as file:
+        file.write(os.environ["DISTRUN_JOB_UID"])
+    print(READY)
+    return 0
+
+
+def extract(base: str) -> None:
+    os.makedirs(base, 0o700, exist_ok=True)
     with tarfile.open(fileobj=sys.stdin.buffer, mode="r|gz") as archive:
         if hasattr(tarfile, "fully_trusted_filter"):
             archive.extraction_filter = tarfile.fully_trusted_filter
@@ -60,19 +75,13 @@ def unpack(base: str) -> int:
             archive.extract(each, base)
     for name in glob.glob(glob.escape(kept) + "/jobs/*/stop.json"):
         os.unlink(name)
-    lacking = lacking_rights(os.path.join(base, "bin", "kubectl"))
-    if lacking:
-        return unfit(lacking)
-    with open(base + "/ready", "w") as file:
-        file.write(os.environ["DISTRUN_JOB_UID"])
-    print(READY)
-    return 0
 
 
 def unfit(why: str) -> int:
     """Print what the pod lacks, and read the rest: kubectl waits for ever for one who does not."""
     print(why, file=sys.stderr)
-    sys.stdin.buffer.read()
+    while sys.stdin.buffer.read(MOST_BYTES):
+        pass
     return EXIT_UNFIT
 
 

@@ -43,6 +43,7 @@ _TO_ITS_END = 'exec 3<&0; "$@" <&3 3<&- & exec 3<&-; wait "$!"'
 """A shell whose command goes on if it is killed."""
 _HINTS = {
     "service account": "its rights are in docs/kubernetes.md; it is kubernetes.service_account",
+    "No space|quota exceeded": "make room there, or name another `kubernetes.volume_claim`",
     "to the volume": "set `fsGroup` in kubernetes.pod.spec.securityContext, or the volume's owner",
     "not answered|dial tcp|timeout": """docs/kubernetes.md has the network policies that it needs;
         or it has too little memory""",

@@ -319,6 +319,8 @@ _ON_REFUSALS = {
     "exit code 137": "set `kubernetes.memory`: the namespace's default may be too small",
     'context "': "correct `kubernetes.context`: `kubectl config get-contexts` lists them",
     "namespaces .*not found": "correct `kubernetes.namespace`, or have the namespace created",
+    "unknown flag|invalid argument": """update kubectl: distrun needs 1.18 or newer
+        (`kubectl version --client` shows yours)""",
 }
 """What to do, by what kubectl or an event of Kubernetes says. The first one counts."""
 
@@ -906,7 +908,7 @@ ADVICE: dict[Code, Words] = {
     Code.KUBECTL_FAILED: _advice_on_kubectl,
     Code.KUBECTL_ENDED: _advice_on_kubectl,
     Code.ORDER_NOT_ANSWERED: lambda c: (
-        "see whether it answers at once if you log in by hand"
+        "see whether it answers at once if you log in by hand, or into a pod by `kubectl exec`"
         + _if(not c.name, "; if it is only slow, raise timeouts.start")
     ),
     Code.HOST_NOT_PREPARED: _advice_before_start,
