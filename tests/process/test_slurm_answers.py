@@ -101,7 +101,8 @@ def test_a_job_slurm_has_forgotten_is_lost(
     assert (killed.returncode, lost in killed.stderr) == (2, True)
     with pytest.raises(package.UsageError, match=lost):
         package.job(job_id).kill()
-    distrun.checked("run", "true")
+    distrun.checked("run", "--name", "job", "true")
+    assert job_id not in distrun("kill", "job").stderr, "it does not run"
     assert job_id not in distrun.asked("status"), "it is neither the newest job nor a running one"
     assert "only --set and" in distrun.told(2, "resume", job_id, "--strict")
     asked = terminal("clean")

@@ -111,16 +111,16 @@ def _stop_all(folders: list[JobFolder], order: StopJob) -> int:
 def _chosen(store: JobStore, jobs: tuple[str, ...], *, everything: bool) -> list[JobFolder]:
     if jobs and everything:
         raise UsageError("name jobs or use --all, not both")
+    from distrun.job.queued_job import running as running_jobs
+
     if jobs:
         found = {folder.job_id: folder for folder in map(store.find, jobs)}
-        for each in store.running():
-            if each.job_id not in found and each.name() in jobs:
+        for each in running_jobs(store, jobs):
+            if each.job_id not in found:
                 console.print_message(f"{each.job_id} is running, too, and is not stopped")
         return list(found.values())
     if everything:
         return _all(store)
-    from distrun.job.queued_job import running as running_jobs
-
     running = running_jobs(store)
     if not running:
         raise UsageError("no job is running")

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Protocol
 
 from distrun import lifecycle
@@ -149,12 +149,13 @@ def find(query: str | None) -> JobFolder:
     return active[0] if len(active) == 1 else newest
 
 
-def running(store: JobStore) -> list[JobFolder]:
+def running(store: JobStore, names: Sequence[str] = ()) -> list[JobFolder]:
     """Return the jobs that run, or wait: of :meth:`.JobStore.running`, not those that have ended.
 
-    A scheduler may have ended a submitted job before it could write that.
+    A scheduler may have ended a submitted job before it could write that. `names`: only those of
+    these names.
     """
-    folders = store.running()
+    folders = [each for each in store.running() if not names or each.name() in names]
     queued = look_at(each for each in folders if each.is_elsewhere)
     ended = {name for name, each in queued.items() if not each.is_active}
     return [each for each in folders if each.job_id not in ended]
