@@ -12,8 +12,10 @@ import distrun as package
 from distrun.agent.protocol import Cause, Code
 from distrun.cli import batch_run
 from distrun.job import resumption
+from distrun.job.events import Outcome
 from distrun.job.folder import JobStore
 from distrun.job.stop_order import left
+from distrun.lifecycle import JobState
 from harness.command import Distrun, write_program
 from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
@@ -130,8 +132,9 @@ def test_without_slurm_nothing_is_left_of_a_submission(slurm: FakeSlurm, distrun
     distrun.checked("run", "--print-spec", "-n", "2", "--on", "slurm", "true")
     slurm.says("sbatch", "case $1 in --parsable) echo full >&2; exit 1;; esac")
     assert "sbatch failed (code 1): full" in distrun.told(69, "submit", distrun.cwd / "job.yaml")
-    slurm.says("sbatch", "echo Requested node configuration is not available >&2; exit 1")
-    assert "sinfo -o" in distrun.told(69, "submit", distrun.cwd / "job.yaml")
+    for said in ("Requested node configuration is not available", "invalid partition specified"):
+        slurm.says("sbatch", f"echo {said} >&2; exit 1")
+        assert "sinfo" in distrun.told(69, "submit", distrun.cwd / "job.yaml")
     assert "`distrun run --print-spec` writes one" in distrun.told(2, "submit", "train.py")
     wanted = ("--set=cluster.worker={count: 2, gpus: 3}", "--set=program.pass_env=[OF_SETUP]")
     prepared = "--set=slurm.setup=[export OF_SETUP=1]"
@@ -177,7 +180,8 @@ def test_what_scancel_has_ended_does_not_go_back_to_the_queue(
     slurm.says("squeue", f"echo '7|{state}|2026-01-02T03:04:05|N/A|None'")
     slurm.says("scontrol", f"echo $* >>$0.log; echo JobId=7 Restarts={int(goes_back)}")
     folder = JobStore(distrun.home).find(job_id)
-    cause = Cause(Code.SLURM_PREEMPTED, name="7")
+    cause, silent = Cause(Code.SLURM_PREEMPTED, name="7"), Cause(Code.HOST_SILENT_TOO_LONG)
+    assert batch_run._interruption(JobState(outcome=Outcome.stopped(69, silent))) == silent
     batch_run._requeue(folder, resumption.recorded_spec(folder), "7", cause)
     assert ("requeue" in (slurm.folder / "scontrol.log").read_text()) is by_distrun
     assert ("again: Slurm preempted job 7" in distrun.asked("events", job_id)) is goes_back

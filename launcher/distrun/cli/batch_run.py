@@ -102,6 +102,7 @@ def _interruption(state: JobState) -> Cause | None:
     by_slurm = (  # at a preemption, Slurm says of steps that they are cancelled
         *(*SLURM_STOPS, Code.SLURM_NODE_FAILED, Code.SUPERVISOR_SIGNALLED),
         *(Code.AGENT_TERMINATED, Code.GUARD_DIED),  # Slurm's SIGTERM goes to a whole step
+        Code.HOST_SILENT_TOO_LONG,  # a node that has no power: Slurm takes minutes to notice
     )
     return next((each for each in state.outcome.cause.chain() if each.code in by_slurm), None)
 
