@@ -220,6 +220,8 @@ def slow(*parts: Any, **more: Any) -> Any:
         ([(STEP, 0.05, 0.0), ((SAVES, TRAIN), 0.95, 0.1)], {"wait": 0.6},
          [Obstacle.MORE_OF_A_KIND]),  # it hardly steps
         ([(STEP, 1.0, 1.0)], {}, [Obstacle.LONGER_STEPS]),
+        ([(STEP, 1.0, 1.0)], {"others": ((GENERATOR, 0.8), ((), 0.2))},
+         [Obstacle.BUSY_GENERATOR]),  # it computes in Python
         ([(STEP, 1.0, 0.4)], {"throttled": 0.6, "quota": 0.4}, [Obstacle.THROTTLED]),
         ([(STEP, 0.8, 0.4), (LOADS, 0.2, 0.1)], {"throttled": 1.6, "quota": 0.4},
          [Obstacle.THROTTLED, Obstacle.MORE_OF_A_KIND]),

@@ -42,6 +42,7 @@ class Obstacle(str, Enum):
     SLOWER_CLOCK = "slower_clock"
     SLOWER_GPU = "slower_gpu"
     LONGER_STEPS = "longer_steps"
+    BUSY_GENERATOR = "busy_generator"
 
 
 class Reason(Frozen, kw_only=True):

@@ -32,7 +32,7 @@ _CHANCE = 0.3
 _ALWAYS = 0.9
 """A generator that runs so much of the time never waits for the steps: they wait for it."""
 _LEAST_CORES = 0.3
-"""Of a host, used by others."""
+"""Of a host, used by others; or used more by a generator than by those of the others."""
 _LEAST_SWAPPED = 100 << 20
 _CLOCK_RATIO = 0.85
 _LEAST_TRIP, _SLOWER_TRIP = 0.002, 5.0
@@ -115,6 +115,8 @@ class TaskProfile(Frozen, kw_only=True):
     places: dict[Kind, str]
     recording: Recording
     has_gpu: bool = False
+    generating: tuple[float, str] = (0.0, "")
+    """The share in which a generator ran, and its line."""
 
     @property
     def starved(self) -> float:
@@ -279,7 +281,9 @@ def profile(
     """Of each kind, by the user's line."""
     spans = [*_spans(recording, [moment for moment, *_ in timeline.main])]
     generators = [timeline.generator_at(moment) for moment, *_ in spans]
-    is_bound = sum(each is not None for each in generators) > _ALWAYS * len(spans)
+    lines = [each for each in generators if each is not None]
+    generating = len(lines) / max(1, len(spans)), max(lines, key=lines.count, default="")
+    is_bound = generating[0] > _ALWAYS
     for (moment, length, active, delay), generator in zip(spans, generators, strict=True):
         stack, kind, place = timeline.stack_at(timeline.main, moment), Kind.BUSY, ""
         if stack is not None:
@@ -307,6 +311,7 @@ def profile(
         places={kind: max(each, key=lambda n: each[n]) for kind, each in times.items() if each},
         recording=recording,
         has_gpu=has_gpu,
+        generating=generating,
     )
 
 
@@ -490,8 +495,15 @@ def _reasons(
         yield Reason(obstacle=Obstacle.SWAPPED, amount=mine.swapped_bytes)
     yield from _slower_clocks(mine, usual)
     if Kind.STEP in longer:
-        step, median = longer[Kind.STEP]
-        yield Reason(obstacle=Obstacle.LONGER_STEPS, amount=step, usual=median)
+        obstacle, (amount, median), place = Obstacle.LONGER_STEPS, longer[Kind.STEP], ""
+        generates = statistics.median(each.generating[0] for each in others)
+        if slowest.generating[0] - generates >= _LEAST_CORES:
+            obstacle, (amount, place), median = (
+                Obstacle.BUSY_GENERATOR,
+                slowest.generating,
+                generates,
+            )
+        yield Reason(obstacle=obstacle, amount=amount, usual=median, place=place)
 
 
 def _slower_clocks(mine: Recording, others: Sequence[Recording]) -> Iterable[Reason]:

@@ -29,6 +29,9 @@ _REASONS = {
         "it computes {amount:.0%} of the time, the others {usual:.0%}: more data a step, or slower "
         "cores"
     ),
+    Obstacle.BUSY_GENERATOR: (
+        "its generator runs {amount:.0%} of the time, the others' {usual:.0%}{place}"
+    ),
     Obstacle.MORE_OF_A_KIND: "{kind}: {amount:.0%} of its time, {usual:.0%} of the others'{place}",
 }
 _SEE = "to see why while it runs: distrun profile {job}"
