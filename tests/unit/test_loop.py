@@ -13,7 +13,7 @@ import pytest
 from distrun.agent.loop import Loop
 from distrun.job import events
 from distrun.supervisor.clients import Clients
-from distrun.supervisor.event_queue import EventQueue
+from distrun.supervisor.running_job import EventQueue
 from harness.loops import SimulatedLoop
 from harness.values import not_none
 

@@ -125,8 +125,10 @@ class StackCollector:
         if question is None or host not in question.hosts:
             return
         why = "" if report.text else "py-spy could not be run there"
+        text = report.text or "[]"
+        if folder := self._job.state.hosts[host].folder:  # to which the program was sent
+            text = text.replace(json.dumps(f"{folder}/files/")[1:-1], "")
         try:
-            text = self._without_folder(host, report.text or "[]")
             where = "" if host == "localhost" else f" on {host}"
             for each in stacks.decode(text):
                 error = each.error + (where if "kill -CONT" in each.error else "")
@@ -134,11 +136,6 @@ class StackCollector:
         except ValueError as error:
             why = f"its answer cannot be read: {error}"
         self._settle(report.number, [host], why)
-
-    def _without_folder(self, host: str, text: str) -> str:
-        """Take from a host's answer the folder to which the program was sent."""
-        folder = self._job.state.hosts[host].folder
-        return text.replace(json.dumps(f"{folder}/files/")[1:-1], "") if folder else text
 
     def _settle(self, number: int, hosts: Iterable[str], why_silent: str) -> None:
         """Stop waiting for these hosts. Deliver the answer if they were the last ones."""

@@ -53,8 +53,8 @@ class BackgroundCalls:
         self._loop, self._job_id = loop, job_id
         self.kept: tuple[int, ...] = ()
         self._begun: list[ForkedCall] = []
-        self._running: dict[str, ForkedCall] = {}
-        self._waiting: dict[str, list[OnAnswer]] = {}
+        self._asked: dict[str, tuple[ForkedCall, list[OnAnswer]]] = {}
+        """The questions that are being asked, by what they are about, and who waits for answers."""
         self._answers: dict[str, tuple[float, Any]] = {}
         """When each question was answered (monotonic clock), and the answer."""
 
@@ -62,16 +62,16 @@ class BackgroundCalls:
         """Call `on_answer` with the answer; None: it was not found out, or not in time."""
         about, old = question.about, time.monotonic() - _VALID_SECONDS
         self._answers = {key: each for key, each in self._answers.items() if each[0] > old}
-        if about in self._running:
-            self._waiting[about].append(on_answer)
+        if about in self._asked:
+            self._asked[about][1].append(on_answer)
         elif about in self._answers:
             on_answer(self._answers[about][1])
         elif threading.active_count() > 1:
             # No fork while a display has its thread: of `doctor` or `plan`, which has no tasks.
             on_answer(_ask_here(question))
         else:
-            self._waiting[about] = [on_answer]
-            self._running[about] = self.begin(question.ask, partial(self._on_answer, question))
+            call = self.begin(question.ask, partial(self._on_answer, question))
+            self._asked[about] = call, [on_answer]
 
     def begin(
         self,
@@ -90,19 +90,18 @@ class BackgroundCalls:
 
     def forget(self, on_answer: OnAnswer) -> None:
         """End a question, unless others wait for its answer, too."""
-        for about, waiting in list(self._waiting.items()):
+        for about, (call, waiting) in list(self._asked.items()):
             if on_answer in waiting:
                 waiting.remove(on_answer)
                 if not waiting:
-                    del self._waiting[about]
-                    self._running.pop(about).close()
+                    del self._asked[about]
+                    call.close()
 
     def close(self) -> None:
         """End all calls, without an answer."""
-        for each in self._running.values():
-            each.close()
-        self._running.clear()
-        self._waiting.clear()
+        for call, _ in self._asked.values():
+            call.close()
+        self._asked.clear()
 
     @property
     def pids(self) -> set[int]:
@@ -115,9 +114,8 @@ class BackgroundCalls:
                 answer = from_json(question.kind, json.loads(found))
         elif found.code is Code.PROBE_NOT_STARTED:
             answer = _ask_here(question)
-        self._running.pop(about, None)
         self._answers[about] = time.monotonic(), answer
-        for each in self._waiting.pop(about):
+        for each in self._asked.pop(about)[1]:
             each(answer)
 
 
