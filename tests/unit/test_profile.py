@@ -132,6 +132,7 @@ def profiled(*parts: Any, **more: Any) -> TaskProfile:
         # Each call looks for a graph that fits.
         ((LOOKUP, CALL, TRAIN, MODULE), Kind.STEP),
         ((("train", "/home/u/train.py", 50, "print(step, loss)"), MODULE), Kind.PRINTING),
+        ((("train", "/home/u/train.py", 50, "print(step); time.sleep(1)"), MODULE), Kind.OWN),
         ((("recvn", "/home/u/net.py", 7, "d = s.recv(n - len(b))"), TRAIN), Kind.STEP),
         (((*TRAIN, "total = comm.Allreduce(grads)"), MODULE), Kind.STEP),
         (((*TRAIN, "self.received(x)"), MODULE), Kind.OWN),

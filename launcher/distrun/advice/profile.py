@@ -230,6 +230,7 @@ class Timeline:
         inner = keys[: of_user[0]] if of_user else keys
         own = [keys[n] for n in of_user if "> " not in keys[n]][:1]  # a comprehension is none
         line = [self._recording.frames[i][3] for i in stack[:1]]
+        line = [each for each in line if not re.search(r"\)\s*;", each)]  # it has several calls
         first = ((_NAMED, keys), (_INNER, inner), (_OWN_INPUT, own))
         for rules, texts in (*first, (_STEP, inner), (_BY_LINE, line), (_OWN_GENERATOR, own)):
             for kind, form in rules:
