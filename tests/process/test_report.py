@@ -1,5 +1,6 @@
 """`distrun report`, also served, and `compare`: what the page says, where it goes, who gets it."""
 
+import contextlib
 import html
 import http.client
 import json
@@ -282,6 +283,10 @@ def test_only_those_who_know_the_address_get_it_until_the_end_and_beyond(distrun
         (2, "worker:7", ["--serve", "-t", "worker:7"]),
     ):
         assert word in distrun.told(code, "report", *args), args
+    with contextlib.ExitStack() as silent:
+        for _ in range(40):
+            silent.enter_context(socket.create_connection(("127.0.0.1", page.port)))
+        assert page.ask()[0] == 200
     assert page.end().splitlines() == [
         f"distrun: this address shows job {job} until Ctrl-C; whoever knows it sees the page"
     ]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import hmac
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import urlsplit
 
 from distrun.errors import DistrunError, HostError
@@ -97,6 +99,7 @@ class PageServer(ThreadingHTTPServer):
 
     def __init__(self, live: LivePage, port: int) -> None:
         self.live = live
+        self._open: dict[Any, None] = {}
         self.token = secrets.token_urlsafe(24)
         try:
             super().__init__((ADDRESS, port), _Handler)
@@ -110,9 +113,17 @@ class PageServer(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://{ADDRESS}:{self.server_port}/{self.token}/"
 
-    def verify_request(self, request: object, client_address: object) -> bool:  # noqa: ARG002
-        """Refuse a connection if there are very many: each has a thread."""
-        return threading.active_count() <= _MOST_CONNECTIONS
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Close the oldest connection if there are very many: each has a thread."""
+        self._open[request] = None
+        if len(self._open) > _MOST_CONNECTIONS:
+            with contextlib.suppress(OSError):  # its thread ends it
+                next(iter(self._open)).shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.pop(request, None)
+        super().shutdown_request(request)
 
 
 class _Handler(BaseHTTPRequestHandler):
