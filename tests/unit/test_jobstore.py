@@ -257,6 +257,9 @@ def test_where_jobs_are(home: str | None, tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(UsageError, match="has no home") as caught:
         JobStore.default()
     assert caught.value.hint == "set DISTRUN_HOME to a folder of your own"
+    monkeypatch.setenv("DISTRUN_HOME", "own")
+    with pytest.raises(UsageError, match="relative path: 'own'; write DISTRUN_HOME=/"):
+        JobStore.default()
     assert private_dir.state_folder() == "", "an agent looks for another place"
 
 

@@ -508,7 +508,11 @@ class JobStore:
         if not home:
             what = f"there is no place for jobs: user {os.getuid()} has no home"
             raise UsageError(what, hint="set DISTRUN_HOME to a folder of your own")
-        store = cls(Path(os.path.expanduser(home)).absolute())
+        home = os.path.expanduser(home)
+        if not os.path.isabs(home):
+            what = f"DISTRUN_HOME is a relative path: {home!r}"
+            raise UsageError(what, hint=f"write DISTRUN_HOME={os.path.abspath(home)}")
+        store = cls(Path(home))
         if SUBMITTED not in os.environ:  # a pod has no other users
             store.check()
         return store
@@ -604,7 +608,8 @@ def replace_file(file: Path, content: str | bytes) -> None:
     temporary = file.with_name(f".{file.name}")
     try:
         temporary.unlink(missing_ok=True)
-        with temporary.open("xb") as new:  # never through a link
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # never through a link
+        with open(os.open(temporary, flags, 0o600), "wb") as new:
             new.write(content if isinstance(content, bytes) else content.encode())
         os.replace(temporary, file)
     except OSError:
@@ -660,7 +665,7 @@ def create(folder: JobFolder, spec_source: bytes) -> JobFolder:
             descriptor = private_dir.open_checked(name, jobs)
             created = JobFolder(folder.path, Path(private_dir.path_of(descriptor)))
             os.mkdir(created.logs, 0o700)
-            created.spec_file.write_bytes(spec_source)
+            replace_file(created.spec_file, spec_source)
             created.create_token()
             created.acquire_lock()
             os.rename(name, folder.job_id, src_dir_fd=jobs, dst_dir_fd=jobs)
