@@ -7,6 +7,8 @@ import time
 from datetime import datetime, timezone
 from typing import Any
 
+import pytest
+
 from harness.command import Distrun
 from harness.waiting import wait_until
 
@@ -170,6 +172,19 @@ def test_only_the_newest_output_stays_and_every_command_reads_it(distrun: Distru
     assert numbers(found.stdout) == [each for each in kept if each % 10 == 9]
     assert len(dropped_in(found.stderr)) == 1
     assert distrun.asked("events", "--json").count('"log_max_size_bytes": 300000') == 1
+
+
+@pytest.mark.parametrize("command", ["logs", "events"])
+def test_following_ends_with_its_reader(distrun: Distrun, command: str) -> None:
+    distrun.detached("echo begun; exec sleep 600", workers=1)
+    follow = distrun.start(command, "-f", stdout=-1)
+    assert follow.stdout is not None
+    assert follow.stdout.readline()
+    files = [each for each in distrun.home.glob("jobs/*/*.*") if each.is_file()]
+    assert {each.name for each in files if each.stat().st_mode & 0o077} == set()
+    follow.stdout.close()
+    assert follow.wait(30) == 128 + signal.SIGPIPE
+    distrun.checked("kill")
 
 
 def test_an_overtaken_reader_shows_whole_lines_and_what_is_missing(distrun: Distrun) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distrun.cli import console
+from distrun.cli import console, streams
 from distrun.cli.job_faults import find_job
 from distrun.cli.options import job_argument
 
@@ -47,6 +47,8 @@ def command(job: str | None, follow: bool, last: int | None, as_json: bool) -> i
     )
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         supervised = stack.enter_context(contextlib.closing(watch(folder))) if follow else None
+        if follow:
+            streams.end_with_reader()
         ended = False
         while not ended:
             ended = supervised is None or supervised.has_ended()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrun.cli import console
+from distrun.cli import console, streams
 from distrun.cli.job_faults import tell_record_fault
 from distrun.cli.options import all_output_option, job_argument, task_option
 from distrun.errors import UsageError
@@ -127,6 +127,7 @@ def command(
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         supervised = None
         if follow:
+            streams.end_with_reader()
             supervised = stack.enter_context(contextlib.closing(watch(folders[0])))
         planned = {
             folder: chosen_logs.planned_tasks(folder, supervised) or _tasks_by_files(folder)

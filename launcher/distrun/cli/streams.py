@@ -47,6 +47,19 @@ class _Stream(io.FileIO):
         return written
 
 
+def end_with_reader() -> None:
+    """End the process, which follows a job, as soon as the reader of its output has exited."""
+    import threading
+
+    def wait() -> None:
+        poll = select.poll()
+        poll.register(STDOUT, 0)
+        if any(event & select.POLLERR for _, event in poll.poll()):
+            os._exit(128 + signal.SIGPIPE)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def failure_text(error: OSError) -> str:
     """Why standard output cannot be written."""
     if error.errno == errno.EBADF:
