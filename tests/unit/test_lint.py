@@ -94,6 +94,10 @@ def test_a_missing_module_has_a_suggestion(lint: Any) -> None:
         (found,) = lint(f"import {name}\nimport helper\n", beside={"helper": ""}, lacks=name)
         words = f"there is no module {name!r}: neither beside the script, nor in python"
         assert found == f"1:1: {words}; {hint}"
+    code = f"import os, numpy\nos.environ['TF_USE_LEGACY_KERAS'] = '1'\n{TF}tf.keras.Model()\n"
+    legacy = lint(code, lacks="numpy tf_keras")
+    assert [each.partition(":")[0] for each in legacy] == ["1", "2"]
+    assert all(each.endswith("pip install numpy tf_keras") for each in legacy)
     words = "1:1: keras.py beside the script hides the package keras; rename that file"
     assert lint("import keras\n", beside={"keras": ""}) == [words]
     assert lint("import keras\n", beside={"keras/__init__": ""}) == []

@@ -15,7 +15,7 @@ from distrun.spec.asked_interpreter import environment, short_version
 from distrun.spec.model import BY_RUN, Spec, Sync
 from distrun.spec.problems import Mark, Problem
 from distrun.spec.target import Target, find_target, shown_interpreter, shown_path
-from distrun.spec.tensorflow_versions import LEGACY_KERAS, VARIABLES, is_keras_2
+from distrun.spec.tensorflow_versions import LEGACY_KERAS, VARIABLES, is_keras_2, needs_tf_keras
 from distrun.spec.value_warnings import ask_interpreter, check_module
 from distrun.sync.unsent_files import unsent_reads
 from distrun.words.formats import install_command
@@ -73,6 +73,7 @@ def _judge(spec: Spec, target: Target) -> list[Problem]:
     if program.modules:
         env = {**os.environ, **environment(spec), **VARIABLES[spec.program.keras]}
         program.python, program.missing = shown_interpreter(spec, target), frozenset(answer.missing)
+        program.missing -= set() if needs_tf_keras(answer.tensorflow) else {"tf_keras"}
         program.install = install_command(target.python or sys.executable)
         program.keras = None if is_keras_2(env.get(LEGACY_KERAS)) else answer.keras
         trains = any(not role.role.is_custom for role in spec.roles)

@@ -16,6 +16,7 @@ from distrun.spec.tensorflow_versions import (
     FILE_ENDINGS,
     INDEPENDENT_NAMES,
     OTHER_RESOLVERS,
+    SETS_KERAS_2,
     STARTING_CALLS,
     removed_by_keras_3,
     shown_key,
@@ -238,9 +239,12 @@ def imported_modules(program: Program) -> dict[str, Use]:
     if any(use.name.startswith(changing) for use in program.uses):
         return {}
     found: dict[str, Use] = {}
+    uses_keras = any(use.name.startswith("tensorflow.keras") for use in program.certain)
     for use in program.certain:
         if use.is_import and use.top not in (UNKNOWN, *program.beside):
             found.setdefault(use.top, use)
+        elif uses_keras and SETS_KERAS_2.search(use.module.lines[use.node.lineno - 1]):
+            found.setdefault("tf_keras", use)
     return found
 
 
@@ -258,7 +262,7 @@ def missing_module(program: Program, _: Spec) -> Iterator[Problem]:
     relative = [use for use in own if use.name == UNKNOWN and "__package__" not in program.words]
     depth = max((getattr(use.node, "level", 1) for use in relative), default=1)
     *above, stem = [*program.folder.split("/"), posixpath.basename(main.shown).partition(".")[0]]
-    package, name = above[-1], ".".join([*above[-depth:], stem])
+    package, name = above[-1], ".".join([*above[-depth:], stem]).removesuffix(".__main__")
     as_module = f"in {'/'.join(above[:-depth])}, run it as a module: `run -m {name}`, or module: "
     as_module += name
     for use in relative:
@@ -271,7 +275,8 @@ def missing_module(program: Program, _: Spec) -> Iterator[Problem]:
         near = nearest(top, program.beside - {stem})  # it does not import itself
         other = "install it for this interpreter, or correct the name"
         hint = other if near is None else f"did you mean {quoted(near)}?"
-        hint = f"run {program.install} {top}" if top in _NAMED_AS_PACKAGES else hint
+        packages = " ".join(sorted(_NAMED_AS_PACKAGES & program.missing))
+        hint = f"run {program.install} {packages}" if top in _NAMED_AS_PACKAGES else hint
         hint = as_module if top == package else hint
         message = f"there is no module {top!r}: neither beside the script, nor in {program.python}"
         yield use.mark.problem(message, hint, is_certain=is_certain)
@@ -378,10 +383,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def check(program: Program, spec: Spec, rules: tuple[Rule, ...]) -> list[Problem]:
-    """The warnings of the rules in the order of files and lines.
-
-    A rule that fails leads to a warning that the program is not checked, or not wholly.
-    """
+    """The warnings of the rules in the order of files and lines: one if a rule fails, too."""
     files = [module.shown for module in program.modules.values()]
     checks = (Mark(files[0]).checked(partial(rule, program, spec)) for rule in rules)
     return sorted(

@@ -16,6 +16,10 @@ VARIABLES: dict[int | None, dict[str, str]] = {
 """By `program.keras`: the variables that select it. With 0, TensorFlow 2.21 takes Keras 3."""
 
 
+SETS_KERAS_2 = re.compile(rb"environ.*TF_USE_LEGACY_KERAS['\"]\]?\s*[=,]\s*['\"](?:1|[Tt]rue)['\"]")
+"""A line of a program."""
+
+
 def is_keras_2(value: str | None) -> bool:
     """Whether TF_USE_LEGACY_KERAS with this value selects Keras 2.
 
