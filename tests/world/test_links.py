@@ -50,8 +50,14 @@ def test_a_short_cut_loses_no_line_and_doubles_none(lose: Any, find: Any, world:
 
 def test_who_is_behind_is_also_shown_when_the_others_have_succeeded(world: Launch) -> None:
     job = world(2)
+    steps = (1, 1), (10, 4), (37, 13), (58, 20)
+    for reached in steps:
+        for name, step in zip(("worker:0", "worker:1"), reached, strict=True):
+            job.print(name, f"step {step}/300 loss 0.{step}\n")
+        job.advance(3)
+    assert job.status()["behind"] == "worker:1 is behind: step 20, the others are at 58"
     for name, step in (("worker:0", 300), ("worker:1", 40)):
-        job.print(name, f"step 1/300 loss 0.9\nstep 2/300 loss 0.8\nstep {step}/300 loss 0.1\n")
+        job.print(name, f"step {step}/300 loss 0.1\n")
     job.advance(1)
     job.exit("worker:0")
     job.advance(10)

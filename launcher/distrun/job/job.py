@@ -427,7 +427,11 @@ class Job:
                 found.setdefault(same, {})[name] = step
         for done in found.values():
             first = (number(self.state.tasks[name].first_step.get("STEP", "")) for name in done)
-            task_behind = behind(done, [step for step in first if step is not None])
+            slow = min(done, key=lambda name: done[name])
+            epoch = number(self._reports[slow].values.get("EPOCH", "0"))
+            its = (each.progress for each in history.last(self.folder, slow, _SAMPLES))
+            seen = (each.get("STEP") for each in its if each.get("EPOCH", 0.0) == epoch)
+            task_behind = behind(done, [each for each in (*first, *seen) if each is not None])
             if task_behind and not self.state.tasks[task_behind[0]].has_ended:
                 return task_behind
         return None
