@@ -140,7 +140,11 @@ def test_all_that_is_wrong_is_said_at_once(ssh: Ssh, distrun: Distrun) -> None:
     # An answer that is long on its way tells no better what the time was there.
     assert abs(told.pop(("h4", "clock", "warning"))["seconds"] + 90) <= took
     assert [*told] == [("h5", "reached", "failed")]
-    assert "\n  clock (h4): logs are merged" in distrun("doctor", spec).stdout
+    shown = distrun("doctor", spec)
+    assert "\n  clock (h4): logs are merged" in shown.stdout
+    assert "the job cannot run" in shown.stderr
+    alone = ssh.spec("true", [h1, h5], cluster={"worker": 1})
+    assert "the job can run: these hosts get no task" in distrun("doctor", alone).stderr
     assert distrun.asked("ps", "-a").count("\n") <= 1, "it made a job"
     assert_nothing_left(ssh, [h1, h2, h3, h4])
 

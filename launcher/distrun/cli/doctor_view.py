@@ -26,6 +26,7 @@ _REDRAW_SECONDS = 1.0
 class Checkup:
     def __init__(self, made: Round, here: HostSpec | None, warnings: Iterable[Problem]) -> None:
         self.hosts = made.hosts.names
+        self.used = {each.host.name for each in made.hosts.placement}
         checks = [_reached(host, hello) for host, hello in made.hosts.hellos.items()]
         for subject, causes in (
             (Subject.REACHED, made.unreachable),
@@ -146,4 +147,7 @@ def _summary(found: Checkup) -> str:
     has_others = any(check.subject is Subject.NETWORK for check in found.checks)
     left_out = not found.is_complete and has_others
     left = "; hosts that cannot be used were left out of the other checks" if left_out else ""
-    return f"{found.failed} of {checks} failed: the job cannot run{left}"
+    failed = {check.host for check in found.checks if check.grade is Grade.FAILED}
+    is_needed = failed & found.used or not failed.issubset(found.hosts)
+    result = "the job cannot run" if is_needed else "the job can run: these hosts get no task"
+    return f"{found.failed} of {checks} failed: {result}{left}"
