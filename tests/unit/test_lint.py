@@ -98,6 +98,7 @@ def test_a_missing_module_has_a_suggestion(lint: Any) -> None:
     legacy = lint(code, lacks="numpy tf_keras")
     assert [each.partition(":")[0] for each in legacy] == ["1", "2"]
     assert all(each.endswith("pip install numpy tf_keras") for each in legacy)
+    assert lint(code.replace("'1'", "'0'"), lacks="tf_keras") == []
     words = "1:1: keras.py beside the script hides the package keras; rename that file"
     assert lint("import keras\n", beside={"keras": ""}) == [words]
     assert lint("import keras\n", beside={"keras/__init__": ""}) == []

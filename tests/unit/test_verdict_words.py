@@ -51,6 +51,8 @@ def test_advice_for_several_hosts_names_none_in_its_commands() -> None:
     advice = not_none(cause_advice(Cause(Code.HOSTS_UNUSABLE, within=tuple(causes))))
     assert "give it a login shell" in advice
     assert "`ssh HOST exec true`" in advice
+    lacks = Cause(Code.MODULES_MISSING, name="python3", text="numpy, tensorflow")
+    assert ": python3 -m pip install numpy tensorflow, or" in not_none(cause_advice(lacks))
 
 
 def alone(log: str, code: int | None = 1, signal: int | None = None) -> Verdict:

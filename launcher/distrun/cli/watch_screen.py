@@ -118,7 +118,6 @@ class WatchApp(App[int]):
         super().__init__()
         self.folder = folder
         self.chosen: str | None = None
-        """The chosen one."""
         self._job: Job | None = None
         self._notes: list[str] = []
         self._stamp = -1

@@ -1,13 +1,11 @@
 """The files of a job. No other module joins their paths.
 
 `$DISTRUN_HOME/jobs/<id>/`, mode 0700, holds `spec.yaml` (as written), `spec.json` (as it was read,
-for a resume), `plan.json`,
-`events.jsonl`, `logs/<role>-<index>.log` with an index beside each, and output that arrived too
-late for its place there in `*.late`, `history/<role>-<index>.jsonl` with what the task has used,
-`supervisor.log`, the lock
-that a living supervisor holds, its control socket, and `token`, by which its processes are
-recognized. A job that was submitted to Slurm has its
-batch script, `batch.sh`, what that printed, `batch.log`, and `batch.json`.
+for a resume), `plan.json`, `events.jsonl`, `logs/<role>-<index>.log` with an index beside each, and
+output that arrived too late for its place there in `*.late`, `history/<role>-<index>.jsonl` with
+what the task has used, `supervisor.log`, the lock that a living supervisor holds, its control
+socket, and `token`, by which its processes are recognized. A job that was submitted to Slurm has
+its batch script, `batch.sh`, what that printed, `batch.log`, and `batch.json`.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from distrun.spec.tensorflow_versions import (
     FILE_ENDINGS,
     INDEPENDENT_NAMES,
     OTHER_RESOLVERS,
+    PIP_NAMES,
     SETS_KERAS_2,
     STARTING_CALLS,
     removed_by_keras_3,
@@ -231,15 +232,12 @@ def own_port(program: Program, spec: Spec) -> Iterator[Problem]:
 
 
 def imported_modules(program: Program) -> dict[str, Use]:
-    """The first names of modules that are not beside the script, each where it is imported first.
-
-    Only imports that certainly run; none if the program changes where modules are found.
-    """
+    """The first names of modules that are not beside the script, each where it is imported."""
     changing = ("sys.path", "sys.meta_path", "sys.modules", "site.", "pkgutil.")
     if any(use.name.startswith(changing) for use in program.uses):
         return {}
     found: dict[str, Use] = {}
-    uses_keras = any(use.name.startswith("tensorflow.keras") for use in program.certain)
+    uses_keras = any(use.name.startswith("tensorflow.keras") for use in program.uses)
     for use in program.certain:
         if use.is_import and use.top not in (UNKNOWN, *program.beside):
             found.setdefault(use.top, use)
@@ -249,8 +247,6 @@ def imported_modules(program: Program) -> dict[str, Use]:
 
 
 _MISSPELT_GUARD = re.compile(r"\s*if __name__ == (['\"])(?!__main__['\"])_*main_*\1")
-_NAMED_AS_PACKAGES = {"keras", "matplotlib", "numpy", "pandas", "tensorflow", "tf_keras"}
-"""Modules that pip installs by the same name."""
 _MAKES_MODULES = re.compile(r"__import__|importlib|pip|protoc|runpy|subprocess|system|exec[lvpe]*")
 """Words of programs that may install a module before they import it, or change where it is."""
 
@@ -275,16 +271,18 @@ def missing_module(program: Program, _: Spec) -> Iterator[Problem]:
         near = nearest(top, program.beside - {stem})  # it does not import itself
         other = "install it for this interpreter, or correct the name"
         hint = other if near is None else f"did you mean {quoted(near)}?"
-        packages = " ".join(sorted(_NAMED_AS_PACKAGES & program.missing))
-        hint = f"run {program.install} {packages}" if top in _NAMED_AS_PACKAGES else hint
+        packages = " ".join(sorted(PIP_NAMES & program.missing))
+        hint = f"run {program.install} {packages}" if top in PIP_NAMES else hint
         hint = as_module if top == package else hint
         message = f"there is no module {top!r}: neither beside the script, nor in {program.python}"
-        yield use.mark.problem(message, hint, is_certain=is_certain)
+        needs = (each for each in program.run if each.name.startswith("tensorflow.keras"))
+        is_sure = is_certain and (use.is_import or any(each.sure for each in needs))
+        yield use.mark.problem(message, hint, is_certain=is_sure)
 
 
 def hidden_package(program: Program, _: Spec) -> Iterator[Problem]:
     """Python looks beside the script first. A folder of that name may be a copy of the package."""
-    for top in sorted(_NAMED_AS_PACKAGES & program.modules.keys()):
+    for top in sorted(PIP_NAMES & program.modules.keys()):
         use = next((use for use in program.certain if use.is_import and use.top == top), None)
         if use and posixpath.basename(program.modules[top].shown) == f"{top}.py":
             message = f"{top}.py beside the script hides the package {top}"

@@ -16,6 +16,8 @@ VARIABLES: dict[int | None, dict[str, str]] = {
 """By `program.keras`: the variables that select it. With 0, TensorFlow 2.21 takes Keras 3."""
 
 
+PIP_NAMES = {"keras", "matplotlib", "numpy", "pandas", "tensorflow", "tf_keras"}
+"""Modules that pip installs by the same name."""
 SETS_KERAS_2 = re.compile(rb"environ.*TF_USE_LEGACY_KERAS['\"]\]?\s*[=,]\s*['\"](?:1|[Tt]rue)['\"]")
 """A line of a program."""
 

@@ -19,6 +19,7 @@ from distrun.agent.protocol import Cause, Code
 from distrun.job.events import PreflightFound
 from distrun.preflight import Check
 from distrun.spec.problems import printable
+from distrun.spec.tensorflow_versions import PIP_NAMES
 from distrun.spec.units import format_bytes
 from distrun.tables import read_rows
 from distrun.words.formats import (
@@ -569,6 +570,9 @@ _NAMED: dict[str, Callable[[Cause], Any]] = {
     "tasks": lambda c: format_names(c.tasks),
     "tasks_on_hosts": lambda c: " and ".join(
         f"{task} on {host}" for task, host in zip(c.tasks, c.hosts, strict=False)
+    ),
+    "pip": lambda c: _if(
+        PIP_NAMES.issuperset(names := c.text.split(", ")), f": {install_command(c.name, *names)}"
     ),
     "them": lambda c: "them" if ", " in c.text else "it",
     "use_keras_2": lambda c: (
