@@ -42,6 +42,13 @@ LIMITS = {
         r"ran out of memory: MemoryError, at needy\.py:5; `ulimit -v` is 1\.1 GB \(host_memory\)",
         "`ulimit -v 1073741824` in the shell that launches",
     ),
+    "log": (
+        """
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 1 << 20))
+    while True: print("step", flush=True)""",
+        r"hit a limit of its host; `ulimit -f` is 4 kB \(limit\)",
+        "`ulimit -f 1024` in the shell that launches",
+    ),
 }  # fmt: skip
 
 
@@ -135,6 +142,12 @@ if __name__ == "__main__":
     with multiprocessing.Pool(2) as pool:
         pool.map(die, range(10), chunksize=1)
 """
+EXITED = """\
+import multiprocessing, os
+if os.environ["DISTRUN_TASK"] == "worker:1":
+    multiprocessing.Process(target=os._exit, args=[7]).start()
+multiprocessing.Queue().get()
+"""
 CHILD = """\
 import os, subprocess, sys, time
 if os.environ["DISTRUN_TASK"] == "worker:0":
@@ -147,6 +160,7 @@ done = subprocess.run([sys.executable, "-c", "import os; os.kill(os.getpid(), {0
 KILLED = {
     "no word": (CHILD.format(11, "sys.exit(1)"), " was killed by SIGSEGV (crash)"),
     "a stall": (POOL, " was killed by SIGKILL (killed)"),
+    "a stall for one that exited": (EXITED, " exited 7 (exit)"),
 }
 """What worker:1 does after the death of its child, and what is said."""
 
@@ -159,7 +173,7 @@ def test_a_killed_child_is_named(then: str, distrun: Distrun) -> None:
     kernel.close()
     text, said = KILLED[then]
     (distrun.cwd / "own.py").write_text(text)
-    stall = {"stall": "2s"} if text == POOL else {}
+    stall = {} if then == "no word" else {"stall": "2s"}
     done = distrun.launch("", program={"script": "own.py"}, timeouts=stall)
     assert done.returncode, done.stderr
     assert said in done.stderr

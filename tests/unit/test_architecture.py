@@ -36,7 +36,7 @@ PURE_STDLIB = {
     *("dataclasses", "difflib", "enum", "errno", "fnmatch"),
     *("functools", "heapq", "ipaddress", "itertools", "json", "math", "operator"),
     *("posixpath", "re", "shlex", "statistics", "string", "struct", "textwrap", "types", "typing"),
-    "zlib",
+    *("unicodedata", "zlib"),
 }
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "__import__", "breakpoint"}
 NEWER_THAN_3_8 = {"graphlib", "tomllib", "zoneinfo", "annotationlib", "compression"}

@@ -62,7 +62,7 @@ class Host:
             (self.groups / group / name.replace("_", ".", 1)).write_text(text + "\n")
 
     def limits(self, log: bytes, signal: int | None = None) -> dict[str, int]:
-        causes = limits.read(7, log, signal, {str(self._group): 3}, str(self.proc))
+        causes = limits.read(7, log, 0, signal or 0, {str(self._group): 3}, str(self.proc))
         return {each.name: each.total for each in causes}
 
     def count_kills(self, count: int) -> None:
@@ -127,7 +127,7 @@ def test_of_a_limit_of_the_host_one_that_is_nearly_used_up(host: Host) -> None:
 def test_nothing_is_said_of_what_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
     log = THREADS + b" memory, too many open files in system"
-    assert limits.read(7, log, None, {}, str(tmp_path)) == []
+    assert limits.read(7, log, 0, 0, {}, str(tmp_path)) == []
 
 
 def found(watch: oom.OomWatch, pid: int, *, of_child: bool) -> str:

@@ -10,16 +10,27 @@ The rows of a table are lines, too: its header names their numbers.
 from __future__ import annotations
 
 import re
+import unicodedata
+from functools import partial
+
+from distrun.tables import read_rows
 
 _FLAGS = re.ASCII | re.IGNORECASE
 _HINT = re.compile(
     r"\d(?:[\s/,|:\])]|epoch).{0,400}(?:loss|acc|ppl)|(?:loss|acc|ppl).{0,400}(?:epoch|step)"
     r"|(?:ep(?:och|isode)?|step|iter|iteration|batch)['\"]?[\s:.=#\[(]{0,8}\d"
     r"|\d(?:\]?\t|:\tlearn| avg\b| \|\|)|total_timesteps|loss.{1,40}\[\s{0,8}\d{1,9}/"
+    r"|(?:[|\]━][^\w|]{0,12}|\d of\s{1,3})\d{1,9}[/)]"
     r"|\A\W{0,40}(?:epochs?|episode|(?:global_)?step|iter(?:ation)?)\W{1,40}[a-z]|\AE\s{1,9}#\s",
     _FLAGS,
 )
 """Each form has this, and the header of a table. To search for it is faster."""
+_plain = partial(unicodedata.normalize, "NFKD")
+_IN_ENGLISH = dict(_plain(row).split() for row in read_rows(__spec__, "words.txt"))
+_FOREIGN = re.compile(
+    rf"(?i)(?:第\s?(\d{{1,15}})\s?)?(?<![a-z])({'|'.join(_IN_ENGLISH)})(?![a-z])|共(?=\s?\d)"
+)
+_HINT_OF_FOREIGN = re.compile(r"(?i)epoc(?:a|he)|epoque|verlust|schritt")
 _MOST_CHARACTERS = 512
 _MOST_FORMS = 32
 _NUMBER = r"[-+]?\d{1,20}(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?"
@@ -30,7 +41,8 @@ _TOTAL = rf"(?:\s?(?:/|\bof\b)\s{{0,8}}(?P<total>{_WHOLE}))?"
 _WRAPPED = r"(?:(?:tf\.)?tensor\(|np\.\w{1,8}\(|\[)?"
 _BETWEEN = rf"['\"]?(?:\(train\))?[\s:=#\[(|]{{0,8}}['\"]?{_WRAPPED}"
 _EPOCH = re.compile(
-    rf"(?<![a-z_])ep(?:och|isode|\.)?{_BETWEEN}(?P<count>(?!\d{{10}}){_WHOLE})(?:\.\d{{1,9}})?{_TOTAL}",
+    rf"(?<![a-z_])ep(?:och|isode|\.)?{_BETWEEN}(?P<count>(?!\d{{10}}){_WHOLE})"
+    rf"(?P<fraction>\.\d{{1,9}})?{_TOTAL}",
     _FLAGS,
 )
 RATES = {"LR", "LEARNING_RATE"}
@@ -47,13 +59,19 @@ _COUNT_FIRST = re.compile(
     _FLAGS,
 )
 """`After 1000 steps, the loss is 0.1`, and `trained 120 batches, loss 0.3`."""
-_FRACTION = re.compile(r"epoch['\"]?[\s:=]{1,3}['\"]?\d{1,9}(\.\d{1,9})", _FLAGS)
 _COUNTS = re.compile(
     r"(?:\[|\|)\s{0,8}(?P<count>\d{1,15})\s?/\s{0,8}(?P<total>\d{1,15})"
     r"(?:\s?\(\s{0,3}\d{1,3}(?:\.\d{1,4})?%\))?\s{0,3}(?:\]|(?:batch|step|iter)\w{0,6}\s{0,3}\|)",
     _FLAGS,
 )
 """`[640/60000 (1%)]`, and `| 200/2928 batches |`."""
+_DRAWN = r"(?:[|\[][^\w|\]]{5,400}[|\]]|[━╸╺]{5,400})[^\w|]{0,12}"
+_BAR = re.compile(
+    rf"(?:(?P<drawn>{_DRAWN})|\d%\s{{1,3}}\()(?P<count>\d{{1,15}})(?:/|\sof\s{{1,3}})"
+    r"(?P<total>\d{1,15})(?(drawn)(?![\d/]|\s?\w?i?B\b)|\) \|)",
+    _FLAGS,
+)
+"""`|███   | 40/100`, and `40% (40 of 100) |###   |`."""
 _PAIRS = (
     re.compile(
         r"(?:\A\s{0,3}|\bTrain: )\[\s{0,4}(\d{1,6})"
@@ -67,9 +85,7 @@ _PAIRS = (
     ),
     re.compile(r"(?<![\w.])(\d{1,9})epoch\b()\D{1,20}\d{1,9}-(\d{1,9})batch\b", _FLAGS),
 )
-"""An epoch and a step: `[2,  4000] loss: 1.3` and `[2/25][400/782] Loss_D: 1.3`, as in PyTorch's
-tutorials, and after `Train: ` Swin's; YOLACT's; `epoch 001:    100 / 1102`, fairseq's; `Train: 3
-[150/5004 (3%)]`, timm's; `3epoch:train:1-682batch`, ESPnet's."""
+"""An epoch and a step: `[2,  4000]`, `[2/25][400/782]`, `epoch 001:    100 / 1102`."""
 _NUMBERED = re.compile(
     r"(?:.{0,80}\] |(?P<row>\|\s{1,8}(?:\w{1,12}/)?total_timesteps\s{1,24}\|))?"
     r"\s{0,3}\[?\s{0,8}(?P<count>\d{1,15})(?P<total>)(?(row)\s{1,24}\||(?:"
@@ -78,9 +94,8 @@ _NUMBERED = re.compile(
     r"(?=.{0,60}(?<!packet )loss\b.{0,60}[:=].{1,60}[:=]|.{1,60}[:=].{0,60}loss\b\s?[:=])))",
     _FLAGS,
 )
-"""A first number that XGBoost, LightGBM, CatBoost, tf_cnn_benchmarks or darknet writes without a
-name, or that a loss and another value follow: `12 [D loss: 0.6, acc.: 50%]`; or the row with the
-steps in a table of Stable-Baselines."""
+"""A first number without a name, by its program's form, or with a loss and another value behind it:
+`12 [D loss: 0.6, acc.: 50%]`; or the row with the steps in a table of Stable-Baselines."""
 _FRACTION_FIRST = re.compile(
     r"(?:.{0,80}\] )?(?:processed|(?:training )?progress:?(?: \d{1,3}(?:\.\d{1,4})?%)?)?"
     r"\s{0,8}\(?(?P<count>\d{1,9})\s?/\s?(?P<total>\d{1,9})\)?[\s:|,-]{1,4}"
@@ -113,6 +128,7 @@ _BARE = re.compile(
     r"(?:epoch|step|iter|iteration|batch)[\s:=#\[(]{0,8}\d{1,15}"
     r"(?P<total>\s?(?:/|\bof\b)\s?\d{1,15})?[\])]{0,2}:?"
     r"(?P<rest>[\s,|\[(]{0,4}(?:step|iter|batch)[\s:=#]{0,4}\d{1,15}(?:/\d{1,15})?[\])]?"
+    r"|: training on \d{1,12} raw words.{1,200}|, remaining wall clock time: .{1,40}"  # GROMACS
     r"| done \(global step: \d{1,15}\)|, skipped=\d{1,9}, lr=.{1,200}"  # the last: DeepSpeed's
     r"|[\s,(]{0,3}(?:(?:(?:per-step )?time(?: taken)?|took|in|is)[\s:=]{1,3}|\()"
     r"[\d.:]{1,12}\s?\w{0,7}\)?"
@@ -152,6 +168,9 @@ def read_values(line: str) -> dict[str, str] | None:
     None if it does not look like progress.
     """
     line = line[:_MOST_CHARACTERS]
+    bar = _BAR.search(line)
+    if bar is not None and _OTHER_WORK.search(line, 0, bar.start()):
+        return None
     numbered = _NUMBERED.match(line)
     of_test = _OF_TEST.match(line) if numbered is None or numbered["loss"] else None
     if of_test and not _EPOCH.match(line):
@@ -165,7 +184,7 @@ def read_values(line: str) -> dict[str, str] | None:
     taken = -1  # the epoch's place: `Epoch: [3/90][ 10/391]`
     for key, forms in (
         ("EPOCH", (_EPOCH,)),
-        ("STEP", () if of_test else (_STEP, _COUNTS, _COUNT_FIRST)),
+        ("STEP", () if of_test else (_BAR, _STEP, _COUNTS, _COUNT_FIRST)),
     ):
         matches = (match for form in forms for match in form.finditer(line))
         count = next((match for match in matches if match.start("count") != taken), None)
@@ -185,7 +204,7 @@ def read_values(line: str) -> dict[str, str] | None:
         return None
     is_told = bare is None or "EPOCH" in values or any(map(bare.group, ("logger", "total", "rest")))
     has_both = {"EPOCH", "STEP"} <= values.keys() and not _OTHER_WORK.search(line)
-    is_told &= bool(bare or numbered or metrics.keys() - RATES or (has_both and not metrics))
+    is_told &= bool(bar or bare or numbered or metrics.keys() - RATES or (has_both and not metrics))
     counts = {key: str(int(value)) for key, value in values.items()}  # `Epoch: 0003`
     return {**metrics, **counts} if counts and is_told else None
 
@@ -229,15 +248,21 @@ class ProgressLines:
 
     def read(self, line: str) -> list[dict[str, str]]:
         """Read a line; return the values of those that are progress now: none, it, or two."""
+        if not line.isascii() or _HINT_OF_FOREIGN.search(line):
+            plain = re.sub("[\u0300-\u036f]", "", _plain(line[:_MOST_CHARACTERS]))
+            line = _FOREIGN.sub(
+                lambda m: f"{_IN_ENGLISH.get((m[2] or '').lower(), '')} {m[1] or ''}", plain
+            )
         has_hint = _HINT.search(line) is not None
         values = self._table.read(line) if has_hint or self._table.keys else None
         values = read_values(line) if values is None and has_hint else values
         if values is None:
             return []
-        form = "".join(_ANY_NUMBER.sub("#", line[:_MOST_CHARACTERS]).split())
-        fraction = _FRACTION.search(line)
+        drawn = re.sub(_DRAWN, "|", line[:_MOST_CHARACTERS])
+        form = "".join(_ANY_NUMBER.sub("#", drawn).split())
+        found = _EPOCH.search(line)
         epoch, step = (int(values.get(key, 0)) for key in ("EPOCH", "STEP"))
-        place = (epoch, step, 0.0 if fraction is None else float(fraction[1]))
+        place = (epoch, step, float((found and found["fraction"]) or 0))
         before = self._last.get(form)
         if before is None and len(self._last) >= _MOST_FORMS:
             return []

@@ -467,7 +467,8 @@ class _Analysis:
             index = log.interrupted_at
             where = () if index is None else (log.evidence(index),)
             # One that was killed may have been replaced since, if the tasks did not stall.
-            if task.exit.child is not None and timer is TimerKind.STALL:
+            child = task.exit.child if timer is TimerKind.STALL else None
+            if child is not None and (child.status is None or log.waits_for_others):
                 return child_failure(task, where)
             aside = log.raised.aside if log.raised and log.raised.is_uncaught_aside else ""
             # Without a stall, only a pool that replaces its children without end takes long by it.

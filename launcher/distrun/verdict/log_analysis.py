@@ -263,10 +263,8 @@ class LogAnalysis:
         """Whether the lines after a traceback may come from a program that ends by it."""
         most = _MOST_LATER_LINES_EXIT_1 if self._code == 1 else _MOST_LATER_LINES
         later = self._later_lines(which)
-        if which.is_uncaught_aside:  # the main thread may wait for what has ended by it
-            inner = self.lines[self._interrupted.start : self.interrupted_at or 0]
-            if any(map(_WAITS.search, inner)):
-                return True
+        if which.is_uncaught_aside and self.waits_for_others:
+            return True
         if not which.aside and self._trains_on_after(which):
             return False
         is_at_exit = self._code == 1 and later <= _MOST_LINES_AT_EXIT
@@ -555,6 +553,12 @@ class LogAnalysis:
         if len(current) > 1 and _RUNS_PROGRAM.search(self.lines[current[0] + 1]):
             del current[0]
         return range(next(iter(current), crash), end)
+
+    @property
+    def waits_for_others(self) -> bool:
+        """Whether the program waited for its threads or processes when distrun asked."""
+        inner = self.lines[self._interrupted.start : self.interrupted_at or 0]
+        return any(map(_WAITS.search, inner))
 
     @property
     def waits_at_exit(self) -> bool:

@@ -132,7 +132,7 @@ _INNER_LAYER = (
     r"'(?:\w*Dense|\w*Conv\dD\w*|\w+ing\dD|\w*Dropout\w*|InputLayer|Flatten|Embedding"
     r"|\w+Normalization|Activation|Add|Concatenate)'"
 )
-_OPTIMIZER = r"'(?:SGD|RMSprop|Ada\w+|Nadam|Ftrl|Lion|LossScaleOptimizer)'"
+_OPTIMIZER = r"'(?:SGD|RMSprop|Ada(?:mW?|delta|grad|max|factor)|Nadam|Ftrl|Lion|LossScale\w+)'"
 _OLD_CODE = (
     Rule(Kind.TENSORFLOW1, Code.TENSORFLOW_1_CODE,
          missing=TENSORFLOW_1,

@@ -188,13 +188,14 @@ def child_in(text: str) -> Cause | None:
 def child_failure(
     task: TaskState, evidence: Sequence[Evidence] = (), printed: Cause | None = None
 ) -> TaskFailure:
-    """Return that a signal has killed one of a task's processes, with what the task said of it.
+    """Return that one of a task's processes was killed or failed, with what the task said of it.
 
     `printed`: how it died, by the task's words, where the kernel does not report it.
     """
     child = printed or task.exit.child or Cause(Code.CHILD_KILLED)
     is_oom = any(each.code in _OOM for each in child.within)
     kind = Kind.HOST_MEMORY if is_oom else Kind.KILLED if child.signal == SIGKILL else Kind.CRASH
+    kind = kind if child.status is None else Kind.EXIT
     evidence = (_death(task, child), *evidence) if task.exit.child else tuple(evidence)
     return TaskFailure(kind, child._replace(task=task.name), evidence)
 
@@ -394,6 +395,8 @@ def _exit(task: TaskState, log: LogAnalysis) -> TaskFailure:
     at = log.error_line()
     printed = () if at is None else (log.evidence(at),)
     evidence = (*printed, exit_evidence(task))
+    if any(each.name == "RLIMIT_FSIZE" for each in task.exit.found):  # that of its log
+        return TaskFailure(Kind.LIMIT, cause._replace(code=Code.LIMIT_HIT), evidence)
     shown = log.find_last(_SHOWS_MORE)
     if at is not None and task.code == 1 and _RETURNED.match(log.lines[at]):
         cause = cause._replace(name="sys.exit")

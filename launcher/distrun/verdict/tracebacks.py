@@ -237,6 +237,7 @@ def unwrap(lines: Sequence[str], first: int, stop: int) -> Message:
     line = lines[first].strip()
     kind = type_of(line)
     text = line[len(kind) :].removeprefix(":").strip() if kind else line
+    is_group = "sub-exception" in text
     index: int | None = first
     last = first
     while index is not None:
@@ -259,6 +260,8 @@ def unwrap(lines: Sequence[str], first: int, stop: int) -> Message:
     if text.endswith(":") or _LED.match(text):
         rest = (lines[each].strip() for each in range(last + 1, stop))
         text = " ".join([text.rstrip(":") + ":", *filter(None, rest)][:_MOST_ADDED])
+    if is_group:
+        text = "; ".join([text, *filter(_TYPED.match, lines[last + 1 : stop])])
     end = (each for each in range(last + 1, stop) if ARGUMENTS.match(lines[each]))
     return Message(index=last, stop=next(end, stop), type=kind, text=_without_operation(text))
 

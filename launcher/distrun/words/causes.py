@@ -532,7 +532,9 @@ _NAMED: dict[str, Callable[[Cause], Any]] = {
     "addresses": lambda c: format_names(c.addresses),
     "advice_within": _advice_within,
     "at_host": _at_host,
+    "bandwidth": _bandwidth,
     "because": _because,
+    "behind_space": lambda c: _if(c.name, f" {c.name}"),
     "command": _command,
     "copying": lambda c: (
         "`program.sync: script` has distrun send it" if c.name == "off" else "launch again"
@@ -549,19 +551,29 @@ _NAMED: dict[str, Callable[[Cause], Any]] = {
     "error": _error,
     "exit": _exit,
     "exit_status": _exit_status,
+    "exited_0": _exited_0,
+    "failed": lambda c: len(c.within),
     "folder_variable": _folder_variable,
     "host_first": lambda c: _if(c.host, f"{c.host}: "),
     "hosts": lambda c: format_names(c.hosts),
     "inner": _inner,
     "inner_2": lambda c: _inner(c, 1),
+    "is_within": lambda c: _if(c.within, f": {_within(c)}"),
     "job": lambda _: _job_in_advice.get() or "JOB",
+    "lines_within": _lines_within,
     "logs": lambda _: f"distrun logs {_job_in_advice.get()}".rstrip(),
     "output": lambda c: c.expected or f"{_NAMED['logs'](c)} -t {c.task}",
+    "more_checks": lambda c: _more_checks(c.count - 1),
     "move_logs": _move_logs,
     "of_path": lambda c: _if(c.path, f" of {c.path}"),
     "place": _place,
     "port_on_host": _port,
+    "ports": lambda c: format_count(c.count, "port"),
+    "printed": lambda c: _if(c.text, f"; it printed: {c.text}"),
+    "process": lambda c: f"process {c.pid}" if c.pid else "it",
     "quote": _quote,
+    "restarts": lambda c: format_count(c.count, "restart") if c.count else "no restart",
+    "room": lambda c: f"{format_bytes(c.count)} free {_DISK_USES.get(c.name, c.name)}",
     "said": lambda c: _if(c.text, f": {c.text}"),
     "shared": _shared_connection,
     "signal_name": lambda c: signal_name(c.signal),
@@ -655,10 +667,6 @@ TEXTS: dict[Code, Words] = {
         f"{c.text} {'core' if c.text == '1' else 'cores'}"
         f"{_if(c.count, ', ' + format_count(c.count, 'GPU'))}, Python {c.version} for the agent"
     ),
-    Code.PORTS_HELD: lambda c: f"{format_count(c.count, 'port')} held; no other to reach",
-    Code.PORTS_REACHED: lambda c: f"reaches {format_count(c.count, 'port')} of the tasks",
-    Code.BANDWIDTH_MEASURED: _bandwidth,
-    Code.BANDWIDTH_LOW: lambda c: f"{_bandwidth(c)}; the median of all hosts is {c.text}",
     Code.CLOCK_DIFFERS: lambda c: (
         f"its clock is {abs(c.seconds):.1f} s {'ahead of' if c.seconds > 0 else 'behind'} this "
         "machine's"
@@ -666,12 +674,6 @@ TEXTS: dict[Code, Words] = {
     Code.GPUS_UNKNOWN: lambda c: (
         ("nvidia-smi did not answer" if c.status is None else f"nvidia-smi exited with {c.status}")
         + f"{_if(c.text, f': {c.text}')}; its GPUs are not known, and tasks get none"
-    ),
-    Code.DISK_HAS_ROOM: lambda c: (
-        f"over {format_bytes(c.count)} free {_DISK_USES.get(c.name, c.name)}"
-    ),
-    Code.DISK_NEARLY_FULL: lambda c: (
-        f"{format_bytes(c.count)} free {_DISK_USES.get(c.name, c.name)}, {c.path}"
     ),
     Code.VERSION_FOUND: lambda c: (
         "installed, its version unknown" if c.version == "unknown" else c.version
@@ -685,18 +687,8 @@ TEXTS: dict[Code, Words] = {
         f"other users of the host can connect to TensorFlow's servers: {c.text}"
         + _if(c.count > 3, f" and {c.count - 3} more")
     ),
-    Code.PREFLIGHT_FAILED: lambda c: (
-        f"the preflight failed: {_at_host(c)}{_more_checks(c.count - 1)}"
-    ),
     Code.LOOPBACK_IN_CLUSTER: _NOT_THAT_HOST,
     Code.LOOPBACK_OF_HOST: _NOT_THAT_HOST,
-    Code.JUMP_HOST_FAILED: lambda c: (
-        f"its jump host{_if(c.name, f' {c.name}')}: {_within(c)}{_ssh(c)}"
-    ),
-    Code.LOGIN_TIMED_OUT: lambda c: (
-        f"its login did not finish within {c.seconds:g} s{_if(c.text, f'; it printed: {c.text}')}"
-        + _shared_connection(c)
-    ),
     Code.PYTHON_TOO_OLD: lambda c: (
         f"{f'python3 is {c.name},' if c.name else 'its python3 is'} too old for distrun's agent"
     ),
@@ -705,9 +697,6 @@ TEXTS: dict[Code, Words] = {
         if c.errno
         else f"the login {_exit(c)} before the agent could start"
         f"{_if(c.text, f'; it printed last: {c.text}')}"
-    ),
-    Code.HOSTS_UNUSABLE: lambda c: (
-        f"{len(c.within)} of {c.count} hosts cannot be used{_lines_within(c)}"
     ),
     Code.AGENT_EXITED: lambda c: f"its agent {_exit(c)}{_if(c.text, f' ({c.text})')}",
     Code.AGENT_GONE: lambda c: (
@@ -725,9 +714,6 @@ TEXTS: dict[Code, Words] = {
     Code.SSH_ENDED: lambda c: f"ssh: {c.text}" if c.text else f"ssh {_exit(c)}",
     Code.SLURM_NODE_FAILED: lambda c: (
         f"Slurm marked {c.text.partition('Node failure on ')[2] or 'a node of the job'} as failed"
-    ),
-    Code.FILES_REFUSED_BY_HOSTS: lambda c: (
-        f"{len(c.within)} hosts cannot receive the program's files{_lines_within(c)}"
     ),
     Code.ONE_MACHINE_TWICE: lambda c: (
         f"port {c.port} is wanted on {c.name} and on {c.host}: one machine"
@@ -749,10 +735,6 @@ TEXTS: dict[Code, Words] = {
     ),
     Code.RESOURCE_LIMIT: _resource_limit,
     Code.JOB_STOPPED: lambda c: f"stopped{by_cause(c.within[0]) if c.within else ' by unknown'}",
-    Code.RESTARTS_USED_UP: lambda c: f"{_inner(c)}, after {format_count(c.count, 'restart')}",
-    Code.RESTART_MAX_REACHED: lambda c: (
-        f"{c.name} allows {format_count(c.count, 'restart') if c.count else 'no restart'}"
-    ),
     Code.NO_ROOM: lambda c: (
         f"no host has room for {'one or more of ' if len(c.tasks) > 1 else ''}"
         f"{format_names(c.tasks)}"
@@ -795,17 +777,10 @@ TEXTS: dict[Code, Words] = {
         if c.tasks
         else f"{_subject(c)}found the disk full{_quote(c)}"
     ),
-    Code.DATA_EXHAUSTED: lambda c: f"{_exited_0(c)}ran out of data{_quote(c)}",
-    Code.DATA_MISSING: lambda c: f"{_exited_0(c)}found no data{_quote(c)}",
     Code.VALUES_NOT_FINITE: lambda c: (
         f"{format_names(c.tasks)} exited 0 with {c.text}"
         if c.tasks
         else f"{_subject(c)}got values that are not finite{_quote(c)}"
-    ),
-    Code.CHILD_KILLED: lambda c: (
-        f"{_subject(c)}lost a child process: "
-        f"{f'process {c.pid}' if c.pid else 'it'} was killed by {signal_name(c.signal)}"
-        + _if(c.within, f": {_within(c)}")
     ),
     Code.KILLED_FROM_OUTSIDE: lambda c: (
         _subject(c)
@@ -990,7 +965,9 @@ ADVICE: dict[Code, Words] = {
         "a smaller batch or cache"
         if c.signal == signal.SIGKILL
         else _FAULTS.get(
-            c.signal, "a fault in native code of the child: see the lines that it printed last"
+            c.signal,
+            _if(c.signal, "a fault in native code of the child: ")
+            + "see the lines that it printed last",
         )
     ),
     Code.KILLED_FOR_MEMORY: lambda c: _raise(

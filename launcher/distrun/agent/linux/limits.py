@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import Dict, Iterator, List, Optional
+from typing import Dict, Iterator, List
 
 from distrun.agent.linux import cgroups
 from distrun.agent.linux.regular import content, numbers
@@ -57,22 +57,22 @@ def refusals(pid: int, proc: str = "/proc") -> Dict[str, int]:
 
 
 def read(
-    pid: int, log: bytes, signum: Optional[int], before: Dict[str, int], proc: str = "/proc"
+    pid: int, log: bytes, size: int, signum: int, before: Dict[str, int], proc: str = "/proc"
 ) -> List[Cause]:
     """The limits of a process that is not reaped yet, of one resource the nearest first.
 
-    Only limits that the end of its `log` may speak of are read. `before`: what :func:`refusals`
-    found when the task began.
+    Only limits that the end of its `log` may speak of are read, and one on the log's own size.
+    `before`: what :func:`refusals` found when the task began.
     """
-    log = log.lower() + _OF_SIGNALS.get(signum or 0, b"")
+    log = log.lower() + _OF_SIGNALS.get(signum, b"")
     found: List[Cause] = []
     if not any(word in log for word in _WORDS):
-        return found
+        return list(_of_process(pid, log, size, proc))
     now = refusals(pid, proc) if re.search(_THREADS, log) else {}
     refused = max([count - before.get(folder, 0) for folder, count in now.items()], default=0)
     if refused > 0:  # until Linux 6.11, a cgroup counts what those above it refuse
         found += [each._replace(count=refused) for each in _smallest([*now], "pids.max")]
-    for each in _of_process(pid, log, proc):
+    for each in _of_process(pid, log, size, proc):
         # SIGKILL may have other reasons.
         if signum != 9 or each.name != "RLIMIT_CPU" or _is_spent(pid, each.total, proc):
             found.append(each)
@@ -108,11 +108,12 @@ def _smallest(folders: List[str], name: str) -> List[Cause]:
     return [_limit(name, total)._replace(path=folder) for total, folder in finite[:1]]
 
 
-def _of_process(pid: int, log: bytes, proc: str) -> Iterator[Cause]:
+def _of_process(pid: int, log: bytes, size: int, proc: str) -> Iterator[Cause]:
     for line in content("{}/{}/limits".format(proc, pid)).splitlines():
         name, sign = _OF_PROCESS.get(line[:26].strip(), ("", b""))
         soft, hard = [*line[26:].split(), b"", b""][:2]
-        if not name or not _number(soft) or not re.search(sign, log):
+        is_full = name == "RLIMIT_FSIZE" and _number(soft) <= size  # the log cannot say so
+        if not name or not _number(soft) or not (is_full or re.search(sign, log)):
             continue
         cause = _limit(name, _number(soft))._replace(expected=hard.decode())
         if name == "RLIMIT_NPROC":

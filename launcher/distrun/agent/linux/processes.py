@@ -37,6 +37,7 @@ class Process(Struct):
     `ticks` is the processor time that it and its reaped children have used. `terminal` is the
     number of its controlling terminal; 0: it has none. `is_exiting`: its first thread is ending, or
     has ended: its memory, and with that its environment, may be gone. `pages`: of resident memory.
+    `status`: of a zombie, as waitpid(2) has it.
     """
 
     pid: int
@@ -50,6 +51,7 @@ class Process(Struct):
     threads: int = 1
     is_exiting: bool = False
     pages: int = 0
+    status: int = 0
 
     @property
     def is_zombie(self) -> bool:
@@ -74,7 +76,7 @@ def find(pid: int) -> Optional[Process]:
     is_exiting = bool(int(rest[6]) & _EXITING)
     return Process(
         *(pid, parent, group, session, int(rest[19]), state, ticks, terminal),
-        *(int(rest[17]), is_exiting, int(rest[21])),
+        *(int(rest[17]), is_exiting, int(rest[21]), int(rest[49])),
     )
 
 

@@ -181,6 +181,9 @@ class TaskLogs:
                     syscalls.punch_start(log.fileno(), dropped)
                 self._dropped[path] = dropped
 
+    def size(self, path: str) -> int:
+        return self._sizes.get(path, 0)
+
     def close(self, path: str) -> None:
         """Report the size of a log to which nothing writes any more."""
         if self.streamer is not None:

@@ -330,7 +330,8 @@ class TaskExited(Report):
     memory ran out. `suspended`: it was suspended when it was asked to stop. `was_stopping`: the
     agent had received the order to stop it. `contact`, of an exit 0: `met`, if another process was
     connected to a port on which it listened; `alone`, if none was; `silent`, if it never listened.
-    `child`: the last of its other processes that a signal killed, which distrun did not send.
+    `child`: the last of its other processes that a signal killed, which distrun did not send; or,
+    of a task that hung, one that had failed, and for which nobody had waited.
     `found`: what the host knows about limits and ports that its log names; and where it listened,
     if only on loopback.
     """

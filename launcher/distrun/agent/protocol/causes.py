@@ -376,7 +376,7 @@ class Code(StrEnum):
     FILE_NOT_SENT = "file_not_sent"  # text, name, path: the file
     FILE_ELSEWHERE = "file_elsewhere"  # text, name, path: of the file, expected: the tasks' folder
     INTERRUPTED = "interrupted"  # name
-    CHILD_KILLED = "child_killed"  # task, pid, signal; within: what shows that memory ran out
+    CHILD_KILLED = "child_killed"  # task, pid, signal or status; within: shows that memory ran out
     KILLED_FOR_MEMORY = "killed_for_memory"  # host
     KILLED_FROM_OUTSIDE = "killed_from_outside"  # signal, status: where a shell reports it
     PREEMPTED = "preempted"  # signal or status; path: where its script may have sent the signal

@@ -320,8 +320,8 @@ class TaskRunner:
         log = read_end(task.log, _END_BYTES) if code != 0 else b""
         if code != 0:
             # It may have hung since it hit a limit; a signal of this agent speaks of none.
-            ended_by = None if task.is_stopping else signum
-            found += limits.read(task.pid, log, ended_by, self._refusals)
+            ended_by = 0 if task.is_stopping else signum or 0
+            found += limits.read(task.pid, log, self._logs.size(task.log), ended_by, self._refusals)
         if code != 0 and not task.is_stopping:
             if self._deaths is None and re.search(rb"SIGKILL|killed|code:? -9\b", log):
                 oom_kill = self._oom.find_kill(task.pid, True)

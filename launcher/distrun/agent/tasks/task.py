@@ -14,7 +14,7 @@ import time
 from typing import Dict, Iterator, List, Optional, Tuple
 
 from distrun.agent.linux import labels, processes
-from distrun.agent.protocol import KILL_GRACE, Cause
+from distrun.agent.protocol import KILL_GRACE, Cause, Code
 from distrun.agent.tasks.program import Start
 
 _ENDING_SECONDS = 0.5
@@ -45,7 +45,8 @@ class Task:
         self.loopback: Optional[Cause] = None
         """Where it listens, if no other host can connect to it there."""
         self.child: Optional[Cause] = None
-        """The last of its other processes that a signal killed, which distrun did not send."""
+        """The last of its other processes that a signal killed, which distrun did not send; or, of
+        a task that hung, one that had failed, and for which nobody had waited."""
         self.has_listened = False
         """Whether any of its processes was seen to listen on a port."""
         self.contact_checks = 0
@@ -122,11 +123,19 @@ class Task:
         self._with_stacks = with_stacks
         if self._deadline is None and self.exit is None:
             self.was_suspended = self._is_suspended()
+            if signum == signal.SIGABRT or with_stacks:
+                self._find_failed_child()
         deadline = now + grace
         self._deadline = deadline if self._deadline is None else min(deadline, self._deadline)
         if signum != self._signal:
             self._signal = signum
             self._signalled = {}
+
+    def _find_failed_child(self) -> None:
+        for each in processes.tree(self.pid):
+            signum, code = each.status & 0x7F, each.status >> 8 or None
+            if each.is_zombie and each.status not in (0, signal.SIGTERM) and self.child is None:
+                self.child = Cause(Code.CHILD_KILLED, pid=each.pid, signal=signum, status=code)
 
     def _is_suspended(self) -> bool:
         tracer = processes.tracer(self.pid)
