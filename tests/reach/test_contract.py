@@ -85,6 +85,8 @@ def test_tasks_have_their_files_find_each_other_and_print_much(reach: Reach) -> 
     assert found["ok"]
     names = {each["name"] for each in found["hosts"]}
     assert names == {each["host"] for each in found["checks"] if each["subject"] == "reached"}
+    clients = [each for each in found["checks"] if "kubectl v1." in str(each)]
+    assert len(clients) == (len(names) if reach.carrier == "exec" else 0)
     code, out, said = ended(reach.start("plan", spec))
     assert code == 0, said
     assert "train.py" in out or "kind: Job" in out  # of pods, a plan knows no more

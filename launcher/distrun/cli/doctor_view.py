@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from rich.text import Text
 
 from distrun.agent.protocol import Cause, Code, Hello, Subject
+from distrun.agent.protocol.causes import CauseError
 from distrun.cli import console
 from distrun.cli.terminal import Terminal
+from distrun.kubernetes import kubectl
 from distrun.preflight import Check, Grade
 from distrun.spec.host_spec import HostSpec
 from distrun.spec.problems import Problem, printable
@@ -37,6 +39,7 @@ class Checkup:
                 for host, cause in causes.items()
             ]
         checks += made.checks or ()
+        checks += _client(made.hosts.hellos) if made.hosts.spec.kubernetes else ()
         lacks = {each.host for each in checks if each.cause.code is Code.MODULES_MISSING}
         checks += [
             Check(
@@ -63,6 +66,15 @@ def _reached(host: str, hello: Hello) -> Check:
     cores, gpus = f"{hello.cores:g}", len(hello.gpus)
     cause = Cause(Code.HOST_REACHED, text=cores, count=gpus, version=hello.python)
     return Check(host=host, subject=Subject.REACHED, grade=Grade.OK, cause=cause)
+
+
+def _client(hosts: Iterable[str]) -> list[Check]:
+    """Which kubectl has reached them."""
+    try:
+        cause, grade = Cause(Code.UNCODED, text=kubectl.version()), Grade.OK
+    except CauseError as error:
+        cause, grade = error.cause, Grade.WARNING
+    return [Check(host=each, subject=Subject.REACHED, grade=grade, cause=cause) for each in hosts]
 
 
 @contextlib.contextmanager

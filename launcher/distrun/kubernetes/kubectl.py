@@ -63,6 +63,15 @@ def pinned(context: str | None, namespace: str | None) -> tuple[str | None, str 
     return context, namespace
 
 
+def version() -> str:
+    """Return which kubectl is called, and its version. Raises CauseError."""
+    command = words(None, None)
+    answer = run([*command, "version", "--client", "-o", "json"], seconds=READ_SECONDS)
+    with contextlib.suppress(TypeError, LookupError):
+        return f"kubectl {parsed(answer)['clientVersion']['gitVersion']}, {command[0]}"
+    raise _unexpected(answer)
+
+
 def run(command: Sequence[str], given: str = "", seconds: float = _SECONDS, **options: Any) -> str:
     """Return what a command prints; `given`: its standard input. Raises CauseError."""
     try:
