@@ -99,6 +99,8 @@ def test_stop_asks_first(distrun: Distrun, terminal: OpenTerminal) -> None:
 
     type_until("/", lambda: "tasks, states or hosts" in window.text())  # none while it is open
     asked = window.text().count(QUESTION)
+    window.type("none such")
+    window.shows("no task, state or host has the text")
     window.type("\r")
     type_until("k", lambda: window.text().count(QUESTION) > asked)
     assert distrun.status(job)["state"] == "running"

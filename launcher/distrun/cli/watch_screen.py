@@ -224,16 +224,17 @@ class WatchApp(App[int]):
         job = self._job
         if job is None or not self.is_running:
             return
-        notes = [wrapped(printable(each), self.size.width) for each in self._notes]
-        head = [*headline(job, self.size.width).wrap(self.console, self.size.width)]
-        head += [Text(each, no_wrap=True) for each in "\n".join(notes).splitlines()]
-        self._head.update(Group(*head), layout=self._head.size.height != len(head))
         wanted = self._filter.value.lower()
         rows = {
             task.state.name: _row(task, self._rates.get(task.state.name, ""))
             for task in job.tasks
             if wanted in f"{task.state.name} {task.phase} {task.state.host}".lower()
         }
+        notes = [] if rows else [f"no task, state or host has the text {self._filter.value}"]
+        notes = [wrapped(printable(each), self.size.width) for each in (*self._notes, *notes)]
+        head = [*headline(job, self.size.width).wrap(self.console, self.size.width)]
+        head += [Text(each, no_wrap=True) for each in "\n".join(notes).splitlines()]
+        self._head.update(Group(*head), layout=self._head.size.height != len(head))
         table = self._table
         columns = [each for each in _COLUMNS if any(row[each.title] for row in rows.values())]
         columns = fitting(columns, list(rows.values()), self.size.width - 4) if rows else []

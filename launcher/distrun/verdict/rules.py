@@ -177,6 +177,7 @@ _SETUP = (
              "api_key not configured", "No API key configured", "gated repo", "default credentials",
              "Unable to locate credentials", "401 Client Error", "HTTP response code 401",
              "HTTP Error 401", "Anonymous caller", "does not have storage.", "kaggle.json",
+             "determine credentials",
          )),
     Rule(Kind.EXCEPTION, Code.SERVER_FAILED,
          types=(
@@ -360,7 +361,7 @@ _RESOURCES = (
          types=("cupy.cuda.memory.OutOfMemoryError",),
          any_of=(
              "CUDA_ERROR_OUT_OF_MEMORY", "CUDA out of memory", "cudaErrorMemoryAllocation",
-             "CUDA error: out of memory",
+             "CUDA error: out of memory", "failed. Status: out of memory",
              "CUDNN_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_ALLOC_FAILED",
              "Dst tensor is not initialized", "Failed to allocate memory for GPU",
              "failed to allocate memory on GPU",
