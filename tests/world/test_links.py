@@ -316,3 +316,16 @@ def test_who_has_just_begun_to_save_has_longer(world: Launch) -> None:
     job.exit("worker:0", 1)
     job.until(lambda: not task.lives, 5)
     assert task.status == signal.SIGTERM
+
+
+def test_many_hosts_that_are_lost_together_are_told_once(world: Launch) -> None:
+    job = world(6, cluster={"worker": 6}, timeouts={"link": "20s", "start": "60s"})
+    for host in ("h2", "h3", "h4", "h5"):
+        job.cut(host)
+    job.advance(15)
+    assert job.said().count("the link has been lost") == 1
+    assert job.end() == 69
+    assert job.shown(200, "status").count("Connection timed out") == 3  # its end, hosts, cause
+    report = job.shown(200, "logs", "-fn", "1")
+    assert report.count("Connection timed out") == 1
+    assert "worker:1 to worker:4, of the same error" in report

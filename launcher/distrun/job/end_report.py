@@ -266,7 +266,14 @@ def _about_others(state: JobState, first: TaskState | None, verdict: Verdict | N
             what = f" {what}, which followed from that"
         elif verdict is not None and task.name in verdict.alike:
             what = f" {what}, of the same error"
-        elif verdict is not None and task.reason is not None and what in cause_text(verdict.cause):
+        elif (
+            verdict is not None
+            and task.reason is not None
+            and (
+                what in cause_text(verdict.cause)
+                or (task.reason.code is Code.LOST_WITH_HOST and task.name in verdict.cause.tasks)
+            )
+        ):
             what = ", of the same error"
         else:
             what = f" {what}"

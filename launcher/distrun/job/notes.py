@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Iterable, Iterator
 
+from distrun.agent.protocol import Cause
 from distrun.job.events import Origin, Result
 from distrun.job.job import Job
-from distrun.lifecycle import JobPhase, TaskState
+from distrun.lifecycle import HostState, JobPhase, TaskState
 from distrun.words.causes import cause_text
 from distrun.words.events import (
     first_times,
@@ -16,7 +19,13 @@ from distrun.words.events import (
     resumed_text,
     waiting_text,
 )
-from distrun.words.formats import format_count, format_duration, format_names, format_time
+from distrun.words.formats import (
+    format_count,
+    format_duration,
+    format_host_names,
+    format_names,
+    format_time,
+)
 from distrun.words.verdicts import evidence_lines, replacement_text, verdict_lines
 
 _MOST_REPLACEMENTS = 3
@@ -107,26 +116,42 @@ def _notes_on_run(job: Job) -> list[str]:
         and not (task.stopped_by_us and job.state.outcome is not None)
         and time.time() - task.exited_at > job.state.timeouts.grace + _LATE
     ]
-    for host in job.state.hosts.values():
-        if host.link_lost is not None:
-            seconds = format_duration(max(0.0, time.time() - (host.link_lost_at or 0.0)))
-            why = cause_text(host.link_lost)
-            notes.append(f"{host.name}: the link has been lost for {seconds} ({why})")
+    links = [(each, each.link_lost) for each in job.state.hosts.values() if each.link_lost]
+    for whose, why, since in _alike([(host, why, host.link_lost_at) for host, why in links]):
+        seconds = format_duration(max(0.0, time.time() - (since or 0.0)))
+        notes.append(f"{whose}: the link has been lost for {seconds} ({cause_text(why)})")
     return notes
+
+
+def _alike(
+    found: Iterable[tuple[HostState, Cause, float | None]],
+) -> Iterator[tuple[str, Cause, float | None]]:
+    """Group what is the same but for the host's name, in the same minute: the first's stands."""
+    groups = dict[tuple[str, float], list[tuple[HostState, Cause, float | None]]]()
+    for host, why, since in found:
+        words = re.sub(rf"\b{re.escape(host.name)}\b", "", cause_text(why))
+        groups.setdefault((words, (since or 0.0) // 60), []).append((host, why, since))
+    for group in groups.values():
+        yield format_host_names([host.name for host, *_ in group]), *group[0][1:]
 
 
 def _notes_on_hosts(job: Job) -> list[str]:
     notes, names = [], dict[str, list[str]]()
+    reasons = dict[str, list[tuple[HostState, Cause, float | None]]]()
     hosts = job.state.hosts
     used = [task.host for task in job.state.tasks.values() if task.host in hosts]
     for host in map(hosts.__getitem__, dict.fromkeys([*used, *hosts])):  # in the tasks' order
         state = job.host_state(host)
         names.setdefault(state, []).append(host.name)
-        since = "" if host.lost_at is None else f"since {format_time(host.lost_at)}, "
         why = host.fault or host.left_out or host.lost
         if why is not None:
-            lost = since if state == "lost" else ""
-            notes.append(f"{host.name} is {state}: {lost}{cause_text(why)}")
+            since = host.lost_at if state == "lost" else None
+            reasons.setdefault(state, []).append((host, why, since))
+    for state, hosts_of in reasons.items():
+        for whose, why, since in _alike(hosts_of):
+            verb = "is" if whose in hosts else "are"
+            when = "" if since is None else f"since {format_time(since)}, "
+            notes.append(f"{whose} {verb} {state}: {when}{cause_text(why)}")
     if names.keys() <= {"in use", "link lost"} or not job.state.tasks:
         return notes
     words = {"in use": "hosts in use", "spare": "spare hosts"}
