@@ -84,7 +84,7 @@ def test_all_hosts_that_cannot_be_reached_are_told_together(world: Launch) -> No
     job.launch()
     assert job.end() == 69
     assert job.outcome.count("login_refused") == 2
-    assert re.search(r"try +h2, h3: `ssh HOST true` .*\n +h4: correct it", job.said())
+    assert re.search(r"try +h2, h3: `ssh HOST true` .*\n +h4: correct the name", job.said())
 
 
 def test_without_a_spare_the_job_waits_for_a_host_and_then_fails(world: Launch) -> None:
