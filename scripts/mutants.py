@@ -30,7 +30,7 @@ COSMIC_RAY = "cosmic-ray>=8.4,<9"
 CORE = (
     "launcher/distrun/lifecycle",
     "launcher/distrun/plan",
-    "launcher/distrun/agent/lease.py",
+    "launcher/distrun/agent/link.py",
     "launcher/distrun/supervisor/hosts/link.py",
     "launcher/distrun/supervisor/hosts/report_checker.py",
 )

@@ -9,6 +9,7 @@ import ast
 import functools
 import gc
 import graphlib
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -276,3 +277,9 @@ def test_a_launch_loads_for_its_last_lines_only_what_they_need() -> None:
     loaded = set(subprocess.check_output([sys.executable, "-B", "-c", code], text=True).split())
     assert "distrun.job.job" in loaded, "nothing was measured"
     assert not loaded & {"distrun.redaction", "html", "rich"}
+
+
+def test_what_make_mutants_changes_is_there() -> None:
+    named = re.findall(r'"(launcher/[^"]+)"', (ROOT / "scripts" / "mutants.py").read_text())
+    assert named
+    assert [each for each in named if not (ROOT / each).exists()] == []
