@@ -150,6 +150,23 @@ def test_what_is_chosen_stays_when_rows_are_made_again(distrun: Distrun) -> None
     assert opened == ["worker:0", "worker:1", "worker:2"]
 
 
+def test_a_job_without_tasks_has_no_word_on_the_filter(distrun: Distrun) -> None:
+    assert distrun("run", "-H", "none.invalid", "true").returncode == 69
+    (folder,) = (distrun.home / "jobs").iterdir()
+    app = WatchApp(JobFolder(folder))
+
+    async def screen() -> str:
+        async with app.run_test(size=(100, 14)) as pilot:
+            while not app._notes:
+                await pilot.pause(0.05)
+            await pilot.pause()
+            return app.export_screenshot().replace("&#160;", " ")
+
+    shown = asyncio.run(screen())
+    assert "cannot be used" in shown
+    assert "no task, state" not in shown
+
+
 def test_the_rate_is_that_of_all_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     app = WatchApp(JobFolder(tmp_path))
     state = SimpleNamespace(name="worker:0", attempt=0, has_ended=False)

@@ -230,7 +230,8 @@ class WatchApp(App[int]):
             for task in job.tasks
             if wanted in f"{task.state.name} {task.phase} {task.state.host}".lower()
         }
-        notes = [] if rows else [f"no task, state or host has the text {self._filter.value}"]
+        is_none = wanted and not rows
+        notes = [f"no task, state or host has the text {self._filter.value}"] if is_none else []
         notes = [wrapped(printable(each), self.size.width) for each in (*self._notes, *notes)]
         head = [*headline(job, self.size.width).wrap(self.console, self.size.width)]
         head += [Text(each, no_wrap=True) for each in "\n".join(notes).splitlines()]

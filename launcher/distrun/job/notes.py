@@ -116,8 +116,9 @@ def _notes_on_run(job: Job) -> list[str]:
         and not (task.stopped_by_us and job.state.outcome is not None)
         and time.time() - task.exited_at > job.state.timeouts.grace + _LATE
     ]
-    links = [(each, each.link_lost) for each in job.state.hosts.values() if each.link_lost]
-    for whose, why, since in _alike([(host, why, host.link_lost_at) for host, why in links]):
+    hosts = job.state.hosts.values()
+    links = [(each, each.link_lost, each.link_lost_at) for each in hosts if each.link_lost]
+    for whose, why, since in _alike(links):
         seconds = format_duration(max(0.0, time.time() - (since or 0.0)))
         notes.append(f"{whose}: the link has been lost for {seconds} ({cause_text(why)})")
     return notes

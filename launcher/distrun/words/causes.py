@@ -534,7 +534,7 @@ _NAMED: dict[str, Callable[[Cause], Any]] = {
     "at_host": _at_host,
     "bandwidth": _bandwidth,
     "because": _because,
-    "behind_space": lambda c: _if(c.name, f" {c.name}"),
+    "name_after_space": lambda c: _if(c.name, f" {c.name}"),
     "command": _command,
     "copying": lambda c: (
         "`program.sync: script` has distrun send it" if c.name == "off" else "launch again"
@@ -558,7 +558,7 @@ _NAMED: dict[str, Callable[[Cause], Any]] = {
     "hosts": lambda c: format_names(c.hosts),
     "inner": _inner,
     "inner_2": lambda c: _inner(c, 1),
-    "is_within": lambda c: _if(c.within, f": {_within(c)}"),
+    "reasons": lambda c: _if(c.within, f": {_within(c)}"),
     "job": lambda _: _job_in_advice.get() or "JOB",
     "lines_within": _lines_within,
     "logs": lambda _: f"distrun logs {_job_in_advice.get()}".rstrip(),
