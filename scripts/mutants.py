@@ -32,7 +32,7 @@ CORE = (
     "launcher/distrun/plan",
     "launcher/distrun/agent/link.py",
     "launcher/distrun/supervisor/hosts/link.py",
-    "launcher/distrun/supervisor/hosts/report_checker.py",
+    "launcher/distrun/supervisor/hosts/orders.py",
 )
 TESTS = ("tests/world", "tests/unit")
 LEFT_OUT = (

@@ -18,7 +18,7 @@ import signal
 import struct
 import types
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 from unittest import mock
@@ -529,15 +529,14 @@ class World:
         """Return whether the evil host may send this. If not, there must be words for why."""
         host = self._pool._hosts[EVIL]
         assert host.link.connection is not None
-        checker = host.reports.checker
-        host.reports.checker = copy.copy(checker)  # which notes what it accepts
-        vars(host.reports.checker).update({name: copy.copy(v) for name, v in vars(checker).items()})
+        known = vars(host.orders)  # which note what they accept
+        kept = {n: copy.copy(each) for n, each in known.items() if isinstance(each, Collection)}
         try:
             _, report = host.link.connection.channel._decode(body)
             cause = host.reports.find_violation(report)
         except ProtocolError as error:
             cause = error.cause
-        host.reports.checker = checker
+        known.update(kept)
         if cause is None:
             return True
         fault = events.encode(events.HostFault(at=NOW, host=EVIL, cause=cause))

@@ -4,12 +4,14 @@ import socket
 
 import pytest
 
+from distrun.agent.loop import Loop
 from distrun.agent.main import connection_addresses
 from distrun.agent.protocol import Code, Hello
 from distrun.spec.addresses import is_loopback
 from distrun.supervisor.hosts import addresses
 from distrun.supervisor.hosts.addresses import login_address, own_address
-from distrun.supervisor.hosts.report_checker import ReportChecker
+from distrun.supervisor.hosts.orders import Orders
+from distrun.supervisor.hosts.reach import Lifetime
 from harness.agents import local_address
 from harness.messages import hello
 
@@ -89,7 +91,7 @@ ODD_NETWORKS = ("", "100.64.0.1", "127.0.0.1", "fe80::1%eth0", "169.254.3.4", ":
 @pytest.mark.parametrize("field", ["address", "seen_from"])
 def test_what_is_no_address_is_a_fault(field: str, address: str) -> None:
     said = hello("gpu1")._replace(pid=7, **{field: address})
-    fault = ReportChecker().find_fault(said)
+    fault = Orders(Loop(), None, Lifetime.LEASE, print).check(said)
     assert (fault is None) is (address in ODD_NETWORKS)
     assert fault is None or (fault.code is Code.REPORT_INVALID and f"{field} is " in fault.text)
 

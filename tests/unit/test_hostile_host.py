@@ -26,10 +26,10 @@ from distrun.agent.protocol.file_messages import FileDataReceived
 from distrun.job import events
 from distrun.lifecycle import JobPhase
 from distrun.spec.model import ProgramKind, ProgramSpec, Timeouts
-from distrun.supervisor.hosts.deadlines import OrderDeadlines
 from distrun.supervisor.hosts.host_channel import Damage, HostChannel
 from distrun.supervisor.hosts.link import LinkState
-from distrun.supervisor.hosts.report_checker import ReportChecker
+from distrun.supervisor.hosts.orders import Orders
+from distrun.supervisor.hosts.reach import Lifetime
 from distrun.supervisor.hosts.report_receiver import ReportReceiver
 from distrun.words.causes import ADVICE, TEXTS, cause_advice, cause_text
 from distrun.words.events import EventFormatter
@@ -87,9 +87,10 @@ def test_a_report_that_nothing_asked_for_is_a_fault(world: World, message: Any) 
 
 
 def test_what_comes_behind_a_fault_waits_for_what_is_asked_about_it() -> None:
-    assert ReportChecker().find_fault(FileDataReceived(9)), "no list of files was sent"
+    orders = Orders(Loop(), None, Lifetime.LEASE, mock.Mock())
+    assert orders.check(FileDataReceived(9)), "no list of files was sent"
     link, handle = mock.Mock(is_ignored=False, is_asking=True), mock.Mock()
-    receiver = ReportReceiver(link, mock.Mock(), mock.Mock(), handle, mock.Mock())
+    receiver = ReportReceiver(link, mock.Mock(), orders, handle, mock.Mock())
     beats = [protocol.Heartbeat(number) for number in (1, 2)]
     receiver.receive(link.connection, [(0, each) for each in beats])
     link.is_asking = False
@@ -372,8 +373,8 @@ def test_a_second_kill_waits_for_no_results(kills: int, hostile: Callable[..., W
 def test_logs_extend_a_shutdown_in_proportion(rate: int, earliest: int, latest: int) -> None:
     now, late = 1000, []
     loop = Loop(lambda: float(now))
-    times = OrderDeadlines(loop, 60.0, lambda name, _task: late.append(name))
-    times.record_order(protocol.Shutdown())
+    times = Orders(loop, 60.0, Lifetime.LEASE, lambda name, _task: late.append(name))
+    times.record(protocol.Shutdown())
     while not late:
         now += 1
         times.record_log(rate)
@@ -386,14 +387,15 @@ def test_logs_extend_a_shutdown_in_proportion(rate: int, earliest: int, latest: 
     ("lease", "late"), [(None, [120, 620]), (60.0, [120, 120])], ids=["no lease", "lease"]
 )
 def test_an_order_waits_for_a_lost_link(lease: float | None, late: list[int]) -> None:
-    now, found = 1000.0, list[float]()
+    now, found, began = 1000.0, list[float](), 0.0
     loop = Loop(lambda: now)
     for pause in (0, 500):
-        times = OrderDeadlines(loop, lease, lambda *_: found.append(now - began))  # noqa: B023
-        times.record_order(protocol.HoldPorts(1, []))
+        on_late = lambda *_: found.append(now - began)  # noqa: B023, E731
+        times = Orders(loop, lease, Lifetime.LEASE, on_late)
+        times.record(protocol.HoldPorts(1, []))
         now += 100
         times.clear()  # another agent begins
-        times.record_order(protocol.HoldPorts(1, []))
+        times.record(protocol.HoldPorts(1, []))
         began = now
         times.pause()
         for second in range(1000):

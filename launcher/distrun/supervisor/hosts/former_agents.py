@@ -20,10 +20,10 @@ from distrun.job.folder import JobFolder
 from distrun.lifecycle import JobState
 from distrun.spec.host_spec import HostSpec
 from distrun.spec.model import Spec
-from distrun.supervisor.hosts.deadlines import LONGEST_SHUTDOWN, SLOWEST_LINK
 from distrun.supervisor.hosts.host_channel import Damage
 from distrun.supervisor.hosts.link import LOGIN_SECONDS, Link, Links, LinkState, LinkUser
 from distrun.supervisor.hosts.log_mirror import LogMirror
+from distrun.supervisor.hosts.orders import LONGEST_SHUTDOWN, SLOWEST_LINK
 from distrun.supervisor.hosts.reach import Attempt, Connection, Login, Purpose, Reach, make_reach
 
 _CLEARING_SECONDS = 60.0

@@ -24,9 +24,9 @@ from distrun.job.folder import log_name, task_of_log
 from distrun.plan import READ
 from distrun.spec.model import Spec
 from distrun.supervisor.hosts.bootstrap import NO_COPY
-from distrun.supervisor.hosts.deadlines import ENDS, OrderDeadlines
 from distrun.supervisor.hosts.link import LOGIN_SECONDS, Link, Links, LinkState, LinkUser
 from distrun.supervisor.hosts.log_mirror import LogMirror
+from distrun.supervisor.hosts.orders import ENDS, Orders
 from distrun.supervisor.hosts.reach import (
     Attempt,
     Connection,
@@ -129,9 +129,9 @@ class Host(LinkUser):
         If it has none and broke the protocol: when it is not waited for any more."""
         self._silence = loop.call_at(None, self._on_silence)
         """When the link counts as lost unless a heartbeat comes first."""
-        self.deadlines = OrderDeadlines(loop, lease, self._on_late)
+        self.orders = Orders(loop, lease, reach.lifetime, self._on_late)
         self.reports = ReportReceiver(
-            self.link, self.mirror, self.deadlines, self.handle, self.on_fault
+            self.link, self.mirror, self.orders, self.handle, self.on_fault
         )
         self._outbox: Outbox[Order] = Outbox()
         self._file_sender: FileSender | None = None
@@ -167,13 +167,8 @@ class Host(LinkUser):
             message = self._shutdown = protocol.Shutdown(
                 preserve_logs=self.mirror.failure is not None
             )
-        # An agent below this process may be suspended with it, and ends with its link. Its tasks
-        # may have processes that do not die.
-        is_end = type(message).__name__ in ENDS
+        self.orders.record(message)
         is_leased = self.reach.lifetime is Lifetime.LEASE
-        if is_leased or (self.reach.lifetime is Lifetime.SUPERVISOR and is_end):
-            self.deadlines.record_order(message)
-        self.reports.checker.record_order(message)
         number = self._outbox.add(message) if is_leased else 0
         if state in (LinkState.CONNECTING, LinkState.UP) and connection is not None:
             connection.channel.send(message, number)
@@ -210,7 +205,7 @@ class Host(LinkUser):
 
     def abandon(self) -> None:
         """Stop waiting for the agent's logs, and for an agent out of reach that has no lease."""
-        self.deadlines.limit_shutdown(_LOG_SECONDS)
+        self.orders.limit_shutdown(_LOG_SECONDS)
         if self._lease is None and self.link.state in (LinkState.LOST, LinkState.RECONNECTING):
             # If somebody kills it, the agent's guard ends all its tasks.
             self._mark_gone(Cause(Code.AGENT_ABANDONED, pid=self.agent_pid or 0))
@@ -224,7 +219,7 @@ class Host(LinkUser):
     @property
     def attempts(self) -> dict[str, int]:
         """The last attempt of each task that this agent, or a lost one, was ordered to start."""
-        return {**self.former, **self.reports.checker.attempts}
+        return {**self.former, **self.orders.attempts}
 
     @property
     def is_new(self) -> bool:
@@ -390,7 +385,7 @@ class Host(LinkUser):
         if self._is_lease_over:
             return
         self.link.touch()
-        seconds = self.deadlines.seconds_for(name)
+        seconds = self.orders.seconds_for(name)
         if name not in ENDS:
             cause = Cause(Code.ORDER_NOT_ANSWERED, name=name, task=task, seconds=seconds)
         elif name == "Shutdown" and self.mirror.failure is None and not self.mirror.is_complete:
@@ -408,8 +403,8 @@ class Host(LinkUser):
         """Ignore an agent from now on: it broke the protocol. Its lease is not renewed any more."""
         self._violation, self.link.is_ignored = cause, True
         if self._lease is None:
-            self._lease_end.move(self._links.loop.now() + self.deadlines.seconds_for(""))
-        self.deadlines.clear()
+            self._lease_end.move(self._links.loop.now() + self.orders.seconds_for(""))
+        self.orders.clear()
         self._observer.on_report(self, protocol.Fault(cause, time.time()))
         if connection is None or connection is not self.link.connection:
             return
@@ -438,8 +433,6 @@ class Host(LinkUser):
             self.order(protocol.Shutdown())
 
     def handle(self, connection: Connection, message: Report) -> None:
-        if self.reach.lifetime is not Lifetime.LINK:
-            self.deadlines.record_report(message)
         if isinstance(message, _TIMED):
             earliest, latest = RANGES["at"]  # of what the record can hold
             at = min(max(earliest, message.at + self.mirror.behind), latest)
@@ -525,7 +518,7 @@ class Host(LinkUser):
             self.link.connection.discard_stderr()
         self._record_heartbeat()
         self._is_refused, self._loss = False, None
-        self.deadlines.resume()
+        self.orders.resume()
 
     def _on_reattached(self, connection: Connection, message: protocol.Reattached) -> None:
         if not self.reports.ends_replay(message):
@@ -582,7 +575,7 @@ class Host(LinkUser):
         if self.reach.lifetime is Lifetime.LEASE:
             self.link.lose(was_silent=cause.code is Code.HEARTBEAT_MISSING)
             self._silence.cancel()
-            self.deadlines.pause()
+            self.orders.pause()
             self._heartbeat_to_acknowledge = 0
         elif self._lease_end.when is not None and (
             cause.code is Code.SLURM_NODE_FAILED or cause.signal
@@ -598,7 +591,7 @@ class Host(LinkUser):
         self._observer.on_event(LinkLost(at=time.time(), host=self.name, cause=cause))
 
     def _wait_for_nothing(self) -> None:
-        self.deadlines.clear()
+        self.orders.clear()
         self._lease_end.cancel()
         self._silence.cancel()
 

@@ -135,7 +135,7 @@ class HostPool:
             name: Cause(
                 Code.ORDER_NOT_ANSWERED,
                 seconds=seconds,
-                name=self._hosts[name].deadlines.unanswered,
+                name=self._hosts[name].orders.unanswered,
             )
             for name in hosts
             if name in self._hosts
@@ -186,7 +186,7 @@ class HostPool:
     def limit_ends(self, grace: float) -> None:
         """Do not wait for processes on this machine that do not die `grace` seconds from now on."""
         for host in self._hosts_below:
-            host.deadlines.limit_ends(grace, processes.DEATH_SECONDS)
+            host.orders.limit_ends(grace, processes.DEATH_SECONDS)
 
     def find_interruption(self, cause: Cause, follow: Callable[[Cause], None]) -> None:
         """Call `follow` with why this process gets SIGTERM, if the hosts' cluster has sent it."""

@@ -7,12 +7,11 @@ from collections.abc import Callable
 
 from distrun.agent import protocol
 from distrun.agent.protocol import Cause, Code, Report
-from distrun.supervisor.hosts.deadlines import OrderDeadlines
 from distrun.supervisor.hosts.host_channel import Damage
 from distrun.supervisor.hosts.link import Link
 from distrun.supervisor.hosts.log_mirror import LogMirror
+from distrun.supervisor.hosts.orders import Orders
 from distrun.supervisor.hosts.reach import Connection
-from distrun.supervisor.hosts.report_checker import ReportChecker
 
 _HANDLED_WHILE_REPLAYING = (protocol.Reattached, protocol.Heartbeat, protocol.AgentExiting)
 
@@ -24,13 +23,12 @@ class ReportReceiver:
         self,
         link: Link,
         mirror: LogMirror,
-        deadlines: OrderDeadlines,
+        orders: Orders,
         handle: Callable[[Connection, Report], None],
         on_fault: Callable[[Connection, Cause], None],
     ) -> None:
-        self._link, self._mirror, self._deadlines = link, mirror, deadlines
+        self._link, self._mirror, self._orders = link, mirror, orders
         self._handle, self._on_fault = handle, on_fault
-        self.checker = ReportChecker()
         self._last = 0
         """The number of the last report."""
         self._replay = 0
@@ -96,7 +94,7 @@ class ReportReceiver:
         end = mirror.final_sizes.get(part.name)
         new = mirror.sizes[part.name] - size
         is_beyond = end is not None and mirror.sizes[part.name] > end
-        self._deadlines.record_log(0 if is_beyond else min(new, len(part.data)))
+        self._orders.record_log(0 if is_beyond else min(new, len(part.data)))
         return len(part.data) + protocol.LOG_OVERHEAD if is_written else 0
 
     def _check_and_handle(self, connection: Connection, number: int, message: Report) -> None:
@@ -112,4 +110,4 @@ class ReportReceiver:
         # An earlier turn is answered late if noise has damaged that answer's successor.
         if isinstance(message, protocol.Reattached) and not 1 <= message.turn <= self._replay:
             return Cause(Code.REPORT_UNASKED, name=type(message).__name__)
-        return self.checker.find_fault(message)
+        return self._orders.check(message)
