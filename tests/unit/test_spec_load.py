@@ -98,10 +98,13 @@ def test_a_folder_in_which_tasks_run_goes_by_the_path_that_is_sent(folder: Path)
     (folder / "real" / "train.py").touch()
     (folder / "link").symlink_to("real")
     (folder / "link" / "top.yaml").write_text(
-        "strategy: mirrored\ncluster: {worker: 1}\nhosts: [h1]\nprogram: {script: train.py}\n"
+        "strategy: mirrored\ncluster: {worker: 1}\nhosts: [h1]\n"
+        "program: {script: train.py, python: sub/../../python}\n"
     )
+    (folder / "python").symlink_to("/usr/bin/python3")
     spec = load(str(folder / "link" / "top.yaml"), cwd=str(folder / "real" / "sub"))
     assert spec.program.sync_base == str(folder / "link")
+    assert spec.program.python == str(folder / "python")  # its environment has the link
     assert spec.program.workdir == str(folder / "link" / "sub")
     assert load(str(folder / "link" / "top.yaml"), cwd=str(folder)).program.workdir == str(folder)
 

@@ -25,7 +25,6 @@ class LoadContext(SpecOrigin, kw_only=True):
     def resolve(self, path: str) -> str:
         """The absolute path of `path`, which is relative to the spec's folder; `~` is the home."""
         whole = os.path.join(self.folder, os.path.expanduser(path))
-        if ".." in path.split("/"):
-            # Behind a symbolic link, only the file system knows what `..` means.
-            return os.path.realpath(whole)
-        return os.path.normpath(whole)
+        # Behind a symbolic link, only the file system knows what `..` means.
+        before, up, rest = f"{whole}/".rpartition("/../")
+        return os.path.normpath(os.path.join(os.path.realpath(before + up), rest) if up else whole)
