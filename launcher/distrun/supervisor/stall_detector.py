@@ -89,7 +89,7 @@ class StallDetector:
         self._shares: dict[str, float] = {}
         """The share of a core that each task has used since the last output or report."""
         self._intervals: deque[float] = deque(maxlen=_INTERVALS)
-        self._longest = 0.0
+        self._longest = self._longest_silence = 0.0
         self._first_output: float | None = None
         self.last_output = self._counted = self._checked_at = self.last
         self.are_silent = False
@@ -110,6 +110,7 @@ class StallDetector:
         self._intervals.clear()
         self._longest, self._first_output = 0.0, None
         self._note_sign()
+        self._longest_silence = 0.0
         self._next.move(self._now() + self._seconds / _CHECKS)
 
     def stop(self) -> None:
@@ -167,11 +168,11 @@ class StallDetector:
             if passed >= self._seconds / 2:
                 self._used[task] = used, now
                 self._shares[task] = abs(used - before) / passed
-        if is_busy:
+        if is_busy and self.stop_found is None:
+            self._end_silence()
+        elif is_busy:
             self.last = now
-            if self.stop_found is None:
-                self._change(are_silent=False)
-        is_long = now - self.last >= self._seconds
+        is_long = now - self.last >= max(self._seconds, 2 * self._longest_silence)
         shares = [self._shares.get(task, 1.0) for task in self._sizes]
         if is_long and shares and max(shares) <= IDLE_SHARE:
             self.stop_found = None
@@ -239,8 +240,15 @@ class StallDetector:
         return {task: self._size_of_log(task) for task in self._list_tasks()}
 
     def _note_sign(self) -> None:
-        self.last = self.last_output = self._now()
         self._used, self._shares, self.stop_found = {}, {}, None
+        self.last_output = self._now()
+        self._end_silence()
+
+    def _end_silence(self) -> None:
+        """Note that it has ended by itself: the next one must be longer to be told."""
+        if self.are_silent:
+            self._longest_silence = max(self._longest_silence, self._now() - self.last)
+        self.last = self._now()
         self._change(are_silent=False)
 
     def _change(self, *, are_silent: bool) -> None:
