@@ -33,6 +33,7 @@ CAUGHT = "W0000 00:00:1.5 11 preemption_notifier.cc:90] SIGTERM caught at 2026-1
 IGNORED = "Exception ignored in: <function f at 0x7f>\n" + raised("KeyError: 'x'")
 FAILED_RPC = "E0000 00:00:1.5 11 x.cc:2] UNAVAILABLE: Failed to send RPC to coordination service.\n"
 LOGS = {
+    "WATCHDOG": "[rank1]: Watchdog caught collective operation timeout\nterminate called after\n",
     "REFUSED": raised("ConnectionRefusedError: [Errno 111] Connection refused"),
     "NO_DATA": "Your input ran out of data; interrupting training.\n",
     "OF_WORKER1": raised("a.errors_impl.InvalidArgumentError: bad, at /job:worker/task:1"),
@@ -117,7 +118,7 @@ def test_what_a_task_waits_for_without_end_is_the_cause(what: str, is_stopped: b
     assert (verdict.kind, said in shown) == (kind, True), verdict
 
 
-def test_what_keeps_a_job_from_its_start() -> None:
+def test_what_keeps_a_job_from_its_start_or_its_end() -> None:
     job = play(["mwm worker | created"])
     lacking = Cause(Code.POD_UNSCHEDULABLE, name="p", text="no node")
     job(events.PlanFailed, restart=0, cause=lacking)
@@ -131,6 +132,10 @@ def test_what_keeps_a_job_from_its_start() -> None:
     (line,) = verdict.evidence
     assert (line.host, line.cause) == ("h1", unanswered)
     assert "by `kubectl exec`" in not_none(cause_advice(unanswered))
+    job = play(["mwm worker evaluator | run=60 success=ALL", "worker:0 gone 0", "timer run"])
+    job.gone("evaluator:0", signal=15)
+    (verdict,) = verdicts(job, worker0="the end", evaluator0="epoch 9")
+    assert [each.text for each in verdict.evidence] == ["epoch 9"]
 
 
 @pytest.mark.parametrize(

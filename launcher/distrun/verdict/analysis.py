@@ -391,7 +391,10 @@ class _Analysis:
         task, log = self._tasks[found.task], self._log(found.task)
         is_alone = len(self._tasks) == 1  # it has no peers
         said = "" if log.message is None else f"{log.message.type} {log.text}"
-        if not found.is_echo or (_OF_TRAINING.search(said or found.cause.text) and not is_alone):
+        is_collective = found.cause.code is Code.COLLECTIVE_TIMED_OUT or (
+            _OF_TRAINING.search(said or found.cause.text) and not is_alone
+        )
+        if is_collective or not found.is_echo:
             return found
         own = replace(found, is_echo=False, peers=())
         if said:
@@ -447,7 +450,8 @@ class _Analysis:
         is_start = timer is TimerKind.START
         code = Code.JOB_DID_NOT_START if is_start else Code.JOB_DID_NOT_END
         seconds = timeouts.start if is_start else timeouts.run
-        names = self._failure.members[:_MOST_TASKS_QUOTED]
+        left = tuple(each.name for each in self._tasks.values() if each.stopped_by_us)
+        names = (left or self._failure.members)[:_MOST_TASKS_QUOTED]
         within = trigger.within[:_MOST_TASKS_QUOTED] if is_start else ()
         evidence = [
             Evidence(source=Source.HOST, host=each.host, cause=next(iter(each.within), each))

@@ -253,9 +253,10 @@ class LogAnalysis:
         if main is None or (child is not None and OF_CHILD.search(str(main.message))):
             return child or (ends[0] if ends else None)
         if _OF_PROGRAM.search(str(main.message)) and main.linked is None:
-            # A launcher, such as torchrun, raises it just after its program has printed its own.
-            later = self._later_lines(main)
-            before = (e for e in ends if e is not main and not e.is_ignored)
+            # A launcher, such as torchrun, raises it just after its programs have printed their
+            # own: the first one, and then what others say of the lost connection.
+            later, handled = self._later_lines(main), [each.linked for each in ends]
+            before = (e for e in reversed(ends) if not e.is_ignored and e not in handled)
             return next((e for e in before if self._later_lines(e) == later), main)
         return main
 

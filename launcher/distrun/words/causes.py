@@ -620,6 +620,7 @@ _SAME_CLUSTER = (
     "every task must see the same cluster and its own task entry: leave TF_CONFIG to distrun, set "
     "neither it nor addresses in the script, and compare the tasks, which `--dry-run` shows"
 )
+_TF_COLLECTIVE_LIMIT = "`timeout_seconds` of tf.distribute.experimental.CommunicationOptions"
 _OWN_CONFIG = "write `program.tf_config: mine` (or `--set program.tf_config=mine`)"
 _SHARE_PORT = """distrun holds port {port} for the task, with SO_REUSEPORT: a server other than
     TensorFlow's must set that option before it binds the port; or write
@@ -1042,8 +1043,9 @@ ADVICE: dict[Code, Words] = {
     Code.NOT_ANSWERING: _WAS_STOPPED,
     Code.COLLECTIVE_TIMED_OUT: lambda c: (
         f"{_lone_call(c.path)}let no task do alone what takes so long (input, evaluation, a save), "
-        "or raise `timeout_seconds` of tf.distribute.experimental.CommunicationOptions; every "
-        "worker must take as many steps"
+        "or raise "
+        + ("`timeout` of init_process_group" if "Watchdog" in c.text else _TF_COLLECTIVE_LIMIT)
+        + "; every worker must take as many steps"
     ),
     Code.SERVED_ELSEWHERE: lambda c: (
         "only the chief may create ParameterServerStrategy; in workers and ps, run "
