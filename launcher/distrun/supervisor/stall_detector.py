@@ -168,9 +168,9 @@ class StallDetector:
             if passed >= self._seconds / 2:
                 self._used[task] = used, now
                 self._shares[task] = abs(used - before) / passed
-        if is_busy and self.stop_found is None:
-            self._end_silence()
-        elif is_busy:
+        if is_busy:
+            if self.stop_found is None:
+                self._change(are_silent=False)
             self.last = now
         is_long = now - self.last >= max(self._seconds, 2 * self._longest_silence)
         shares = [self._shares.get(task, 1.0) for task in self._sizes]
@@ -240,18 +240,13 @@ class StallDetector:
         return {task: self._size_of_log(task) for task in self._list_tasks()}
 
     def _note_sign(self) -> None:
-        self._used, self._shares, self.stop_found = {}, {}, None
-        self.last_output = self._now()
-        self._end_silence()
-
-    def _end_silence(self) -> None:
-        """Note that it has ended by itself: the next one must be longer to be told."""
-        if self.are_silent:
-            self._longest_silence = max(self._longest_silence, self._now() - self.last)
-        self.last = self._now()
         self._change(are_silent=False)
+        self.last = self.last_output = self._now()
+        self._used, self._shares, self.stop_found = {}, {}, None
 
     def _change(self, *, are_silent: bool) -> None:
         if are_silent != self.are_silent:
+            if not are_silent:  # it has ended by itself: the next one must be longer to be told
+                self._longest_silence = max(self._longest_silence, self._now() - self.last)
             self.are_silent = are_silent
             self._on_change(are_silent)

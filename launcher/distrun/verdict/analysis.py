@@ -389,12 +389,10 @@ class _Analysis:
     def _of_another_server(self, found: TaskFailure) -> TaskFailure:
         """Return a lost connection as what it is if it is one to a database or the like."""
         task, log = self._tasks[found.task], self._log(found.task)
-        is_alone = len(self._tasks) == 1  # it has no peers
+        # It has no peers, unless its own processes are some.
+        is_alone = len(self._tasks) == 1 and found.cause.code is not Code.COLLECTIVE_TIMED_OUT
         said = "" if log.message is None else f"{log.message.type} {log.text}"
-        is_collective = found.cause.code is Code.COLLECTIVE_TIMED_OUT or (
-            _OF_TRAINING.search(said or found.cause.text) and not is_alone
-        )
-        if is_collective or not found.is_echo:
+        if not found.is_echo or (_OF_TRAINING.search(said or found.cause.text) and not is_alone):
             return found
         own = replace(found, is_echo=False, peers=())
         if said:

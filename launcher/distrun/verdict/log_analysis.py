@@ -77,7 +77,7 @@ OF_CHILD = re.compile(
     r"|\b(?:process|worker|child|loader)\b.{0,40}\b(?:exited|failed|died|crashed)\b"
 )
 """What a program says if one of its own processes has gone."""
-_OF_PROGRAM = re.compile(
+OF_PROGRAM = re.compile(
     r"(?:python|\.py\b|\.sh\b|'\./|torchrun|accelerate).{0,2000}returned non-zero exit status"
     r"|ChildFailedError"
 )
@@ -252,13 +252,16 @@ class LogAnalysis:
             return main.linked
         if main is None or (child is not None and OF_CHILD.search(str(main.message))):
             return child or (ends[0] if ends else None)
-        if _OF_PROGRAM.search(str(main.message)) and main.linked is None:
-            # A launcher, such as torchrun, raises it just after its programs have printed their
-            # own: the first one, and then what others say of the lost connection.
-            later, handled = self._later_lines(main), [each.linked for each in ends]
-            before = (e for e in reversed(ends) if not e.is_ignored and e not in handled)
-            return next((e for e in before if self._later_lines(e) == later), main)
         return main
+
+    def of_first_process(self) -> LogAnalysis | None:
+        """Return the analysis up to the first of the exceptions that processes print in a row."""
+        last = self.raised
+        later = self._later_lines(last) if last is not None and last.linked is None else -1
+        row = [e for e in self.tracebacks if not e.is_ignored and self._later_lines(e) == later]
+        handled = [each.linked for each in row]
+        first = next((each for each in row if each not in handled), last)
+        return None if first is None or first == last else self.until(first.stop)
 
     def _may_be_end(self, which: Traceback) -> bool:
         """Whether the lines after a traceback may come from a program that ends by it."""

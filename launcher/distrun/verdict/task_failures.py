@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import Frozen, replace
 from distrun.lifecycle import SIGKILL, SIGTERM, TF_PREEMPTED, TaskState
-from distrun.verdict.log_analysis import OF_CHILD, RESTORED, LogAnalysis
+from distrun.verdict.log_analysis import OF_CHILD, OF_PROGRAM, RESTORED, LogAnalysis
 from distrun.verdict.model import Evidence, Kind, Source
 from distrun.verdict.old_names import SUCCESSORS, SUCCESSORS_IN_KERAS
 from distrun.verdict.rules import RULES, Excerpt, Rule
@@ -212,7 +212,15 @@ def signal_of(task: TaskState) -> int | None:
 
 
 def failure_in_log(task: TaskState, log: LogAnalysis) -> TaskFailure | None:
-    """Return why a task failed, by its log alone; None if the log does not show it."""
+    """Return why a task, or the first of its processes, failed; None: its log does not show it."""
+    last = _failure_in_log(task, log)
+    is_later = last is not None and (last.is_echo or OF_PROGRAM.search(str(log.message)))
+    before = log.of_first_process() if is_later else None
+    first = None if before is None else _failure_in_log(task, before)
+    return last if first is None or first.is_echo else first
+
+
+def _failure_in_log(task: TaskState, log: LogAnalysis) -> TaskFailure | None:
     known = _by_rules(task, log, log.excerpts)
     message = log.message
     is_interrupt = message is not None and message.type == _INTERRUPT
