@@ -34,6 +34,7 @@ IGNORED = "Exception ignored in: <function f at 0x7f>\n" + raised("KeyError: 'x'
 FAILED_RPC = "E0000 00:00:1.5 11 x.cc:2] UNAVAILABLE: Failed to send RPC to coordination service.\n"
 LOGS = {
     "WATCHDOG": "[rank1]: Watchdog caught collective operation timeout\nterminate called after\n",
+    "JAX": "F1130 05:24:40.3 1 client.h:80] JAX distributed service detected fatal errors\n",
     "REFUSED": raised("ConnectionRefusedError: [Errno 111] Connection refused"),
     "NO_DATA": "Your input ran out of data; interrupting training.\n",
     "OF_WORKER1": raised("a.errors_impl.InvalidArgumentError: bad, at /job:worker/task:1"),
@@ -132,8 +133,8 @@ def test_what_keeps_a_job_from_its_start_or_its_end() -> None:
     (line,) = verdict.evidence
     assert (line.host, line.cause) == ("h1", unanswered)
     assert "by `kubectl exec`" in not_none(cause_advice(unanswered))
-    job = play(["mwm worker evaluator | run=60 success=ALL", "worker:0 gone 0", "timer run"])
-    job.gone("evaluator:0", signal=15)
+    ends = ["worker:0 gone 0", "timer run", "evaluator:0 gone -15"]
+    job = play(["mwm worker evaluator | run=60 success=ALL", *ends])
     (verdict,) = verdicts(job, worker0="the end", evaluator0="epoch 9")
     assert [each.text for each in verdict.evidence] == ["epoch 9"]
 

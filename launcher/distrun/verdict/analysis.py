@@ -42,7 +42,7 @@ _UNREACHED = re.compile(
     r"|(?:failed|not|unable to) connect"
 )
 _OF_TRAINING = re.compile(
-    r"errors_impl|/job:|NCCL|gloo|[Hh]orovod|Barrier|[Cc]ollective|[Cc]oordination"
+    r"errors_impl|/job:|NCCL|gloo|[Hh]orovod|Barrier|[Cc]ollective|[Cc]oordination|JAX |s joined"
 )
 """What is in an error of TensorFlow's own connections between tasks."""
 _WAITING = re.compile(r"Waiting for \d+/(\d+) tasks to connect")

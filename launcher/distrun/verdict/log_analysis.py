@@ -6,6 +6,7 @@ import functools
 import itertools
 import re
 from bisect import bisect_left
+from collections.abc import Iterator
 from functools import cached_property
 
 from distrun.frozen import Frozen
@@ -143,6 +144,7 @@ RESTORED = re.compile(
 """What a program says before or after it reads a checkpoint."""
 _MOST_TRACEBACKS = 50
 """Only the last ones are analyzed: a log may have thousands, and they are compared in pairs."""
+_MOST_PROCESSES = 8
 _MOST_LINES = 5000
 """Only the last ones are analyzed: some lines are read once for each traceback."""
 _LONGEST_LINE = 8000
@@ -254,14 +256,14 @@ class LogAnalysis:
             return child or (ends[0] if ends else None)
         return main
 
-    def of_first_process(self) -> LogAnalysis | None:
-        """Return the analysis up to the first of the exceptions that processes print in a row."""
+    def of_processes(self) -> Iterator[LogAnalysis]:
+        """Yield the analyses up to each exception before the last that processes print in a row."""
         last = self.raised
         later = self._later_lines(last) if last is not None and last.linked is None else -1
         row = [e for e in self.tracebacks if not e.is_ignored and self._later_lines(e) == later]
         handled = [each.linked for each in row]
-        first = next((each for each in row if each not in handled), last)
-        return None if first is None or first == last else self.until(first.stop)
+        shown = (each for each in row if each not in handled and each != last)
+        yield from (self.until(each.stop) for each in itertools.islice(shown, _MOST_PROCESSES))
 
     def _may_be_end(self, which: Traceback) -> bool:
         """Whether the lines after a traceback may come from a program that ends by it."""

@@ -554,6 +554,7 @@ _COLLECTIVE_ECHO = Rule(
         "Collective ops is aborted by", "Error reported from /job:",
         "stopped sending heartbeats", "The tasks have crashed",
         "tensorflow.CoordinationService", "CoordinationServiceError", "Barrier timed out. ",
+        "JAX distributed service detected fatal", " clients joined.",
     ),
     tensorflows=(
         "Coordination service", "coordination service", "Barrier failed", "Barrier timed out",

@@ -215,9 +215,8 @@ def failure_in_log(task: TaskState, log: LogAnalysis) -> TaskFailure | None:
     """Return why a task, or the first of its processes, failed; None: its log does not show it."""
     last = _failure_in_log(task, log)
     is_later = last is not None and (last.is_echo or OF_PROGRAM.search(str(log.message)))
-    before = log.of_first_process() if is_later else None
-    first = None if before is None else _failure_in_log(task, before)
-    return last if first is None or first.is_echo else first
+    found = (_failure_in_log(task, each) for each in (log.of_processes() if is_later else ()))
+    return next((each for each in found if each is not None and not each.is_echo), last)
 
 
 def _failure_in_log(task: TaskState, log: LogAnalysis) -> TaskFailure | None:
