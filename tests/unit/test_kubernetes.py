@@ -496,7 +496,7 @@ ALIVE: Json = {"running": {}}
 
 def _keeper(job: Json, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> keeper.Keeper:
     monkeypatch.setattr(keeper, "Loop", mock.Mock())
-    given = {"kubectl": [], "jobs": [job], "start": None, "lease": 9, **settings}
+    given = {"kubectl": [], "jobs": [job], "needs": [], "start": None, "lease": 9, **settings}
     return keeper.Keeper(mock.Mock(), given)
 
 
@@ -587,6 +587,10 @@ def test_a_failed_creation_is_not_tried_for_each_host(monkeypatch: pytest.Monkey
         with pytest.raises(CauseError):
             kept._create(0.0)
     run.assert_called_once()
+    missing = CauseError(kubectl.failure(1, 'Error from server (NotFound): secrets "a" not found'))
+    run.side_effect = [CauseError(kubectl.failure(1, "pvc is forbidden")), missing]
+    with pytest.raises(CauseError):  # and nothing is created
+        _keeper({}, monkeypatch, adopts=False, needs=["pvc/a", "secret/a"])._create(0.0)
     # A submitted job waits for an API server that is away.
     monkeypatch.setenv("DISTRUN_SUBMITTED", "j")
     away = CauseError(kubectl.failure(1, "connection refused"))
@@ -720,6 +724,7 @@ REFUSED = 'error when creating "STDIN": jobs.batch "j" is forbidden: '
         ('error validating data: Get "http://localhost:8080/openapi/v2": dial tcp', "KUBECONFIG"),
         ("command terminated with exit code 137", "kubernetes.memory"),
         ("Error: unknown flag: --output-watch-events", "1.18 or newer"),
+        ('(NotFound): secrets "a" not found; pvc "b" not found', "`kubectl get secrets,pvc`"),
         (f'{REFUSED}error looking up service account n/a: serviceaccount "a" not found', "name in"),
     ],
 )  # fmt: skip
@@ -752,15 +757,28 @@ def test_a_pod_that_is_lost_before_the_start_is_not_said_to_be_replaced() -> Non
 
 
 OTHERS: Json = {
-    "volumes": [{"name": "distrun-shm", "hostPath": {"path": "/dev/shm"}}],
-    "containers": [{"env": [{"name": "XDG_STATE_HOME", "valueFrom": {"fieldRef": {}}}]}],
+    "volumes": [
+        {"name": "distrun-shm", "hostPath": {"path": "/dev/shm"}},
+        {"name": "a", "persistentVolumeClaim": {"claimName": "v"}},
+        {"name": "b", "secret": {"secretName": "s"}},
+        {"name": "c", "secret": {"secretName": "optional", "optional": True}},
+        {"name": "d", "secret": {"secretName": "without a mount"}},
+    ],
+    "containers": [
+        {
+            "env": [{"name": "XDG_STATE_HOME", "valueFrom": {"fieldRef": {}}}],
+            "envFrom": [{"configMapRef": {"name": "c"}}],
+            "volumeMounts": [{"name": each, "mountPath": f"/{each}"} for each in "abc"],
+        }
+    ],
+    "priorityClassName": "p",
     "tolerations": [{"key": "node.kubernetes.io/unreachable", "tolerationSeconds": 300}],
 }
 OWN_PODS: Json = {
     "name": "job", "strategy": "parameter_server",
     "cluster": {
         "chief": 1, "worker": {"count": 2, "pod": {"spec": {"nodeSelector": {"pool": "gpu"}}}},
-        "ps": {"count": 1, "pod": {"spec": {"nodeSelector": {"pool": "big"}, **OTHERS}}},
+        "ps": {"count": 1, "pod": {"spec": {"nodeSelector": {"secret": "big"}, **OTHERS}}},
         "evaluator": 1,
     },
     "hosts": "kubernetes",
@@ -783,9 +801,10 @@ def test_a_role_may_have_pods_of_its_own() -> None:
         (each["spec"]["parallelism"], each["spec"]["template"]["spec"]["nodeSelector"])
         for each in jobs
     ]
-    assert shapes == [(2, {"zone": "a", "pool": "gpu"}), (1, {"zone": "a", "pool": "big"}),
+    assert shapes == [(2, {"zone": "a", "pool": "gpu"}), (1, {"zone": "a", "secret": "big"}),
                       (1, {"zone": "a"})]  # fmt: skip
     assert len({pods.name_of(each) for each in jobs}) == 3
+    assert manifest.references(*jobs) == ["configmap/c", "priorityclass/p", "pvc/v", "secret/s"]
     own = jobs[1]["spec"]["template"]["spec"]
     assert OTHERS["volumes"][0] in own["volumes"]
     assert own["containers"][0]["env"] == OTHERS["containers"][0]["env"]

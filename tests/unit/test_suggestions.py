@@ -325,7 +325,6 @@ HOSTS = "hosts: [h1, h2]\nrestart: {max: 3}\n"
         ("[--checkpoint_every, 10, --checkpoint, none, --data_dir, d]", HOSTS, "", {}),
         ("[--init_checkpoint, m]", HOSTS, "", {}),
         ("[a]", "kubernetes: {image: i}\n", "write 'hosts", IN_PODS),
-        ("[a]", "kubernetes: {image: i}\nhosts: [kubernetes]\n", "write 'hosts", IN_PODS),
         ("[a]", "kubernetes: {image: i}\nhosts: [localhost]\n", "", {}),
         ("[a]", "restart: {on: [1, 2], never_on: [1-3]}\n", "leave out those",
          {"": "restart: {on: [1, 2], never_on: [2]}\n"}),

@@ -74,8 +74,10 @@ def _show_manifest(spec: Spec, warnings: tuple[Problem, ...], *, as_json: bool) 
     else:
         console.print_text("---\n".join(map(dump, jobs)).rstrip("\n"))
     try:
-        command = [*kubectl.prefix(spec.kubernetes), "create", "--dry-run=server", "-f", "-"]
+        words = kubectl.prefix(spec.kubernetes)
+        command = [*words, "create", "--dry-run=server", "-f", "-"]
         kubectl.run(command, pods.as_list(jobs), seconds=kubectl.READ_SECONDS)
+        kubectl.require(words, manifest.references(*jobs))
     except CauseError as error:  # no cluster may be in reach
         if kubectl.is_refused(error.cause):
             raise HostError(cause=error.cause) from None

@@ -63,9 +63,9 @@ class Keeper:
     """Keeps the pods of one job.
 
     Args:
-        settings: `kubectl`: its first words, `jobs`: the manifests, `start`: seconds until all pods
-            must run, or None, `lease`: how long tasks may run on a host that is cut off, `adopts`:
-            whether the Jobs of an earlier process are to be kept.
+        settings: `kubectl`: its first words, `jobs`: the manifests, `needs`: the objects that they
+            name, `start`: seconds until all pods must run, or None, `lease`: how long tasks may run
+            on a host that is cut off, `adopts`: whether the Jobs of an earlier process are kept.
     """
 
     def __init__(self, control: socket.socket, settings: dict[str, Any]) -> None:
@@ -76,6 +76,7 @@ class Keeper:
         self._manifests = {pods.shape_of(each): each for each in jobs}
         self._jobs = {pods.name_of(each): pods.shape_of(each) for each in jobs}
         """The shape of each Job's pods, by its name."""
+        self._needs: list[str] = settings["needs"]
         self._start: float | None = settings["start"]
         self._lease: float = settings["lease"]
         self._is_created: bool = settings["adopts"]
@@ -159,6 +160,7 @@ class Keeper:
         command = [*self._kubectl, "create", "-f", "-"]
         given = pods.as_list(self._manifests.values())
         try:
+            kubectl.require(self._kubectl, self._needs)
             kubectl.run(command, given)
         except CauseError as error:
             is_away = re.search("connect|dial tcp", error.cause.text) is not None

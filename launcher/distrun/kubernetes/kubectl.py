@@ -9,7 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from distrun.agent.protocol import Cause, Code
@@ -25,6 +25,7 @@ READ_SECONDS = 10.0
 _LONGEST = 400
 _LOG_LINE = re.compile(r"[IWEF]\d{4} \d\d:")
 """Of kubectl's own log."""
+_NOT_FOUND = "(NotFound): "
 _REFUSED = re.compile(
     "forbidden|denied the request|unauthorized|must be logged in|credentials|not found"
     "|does not exist|unknown field|is invalid|invalid type|be handled",
@@ -95,6 +96,19 @@ def run(command: Sequence[str], given: str = "", seconds: float = _SECONDS, **op
     if done.returncode:
         raise CauseError(failure(done.returncode, done.stderr))
     return done.stdout
+
+
+def require(words: list[str], objects: Iterable[str]) -> None:
+    """Raise CauseError for those objects, such as `secret/NAME`, that are known to be missing."""
+    missing = []
+    for each in objects:
+        try:
+            run([*words, "get", each, "-o", "name"], seconds=READ_SECONDS)
+        except CauseError as error:
+            if _NOT_FOUND in error.cause.text:
+                missing.append(error.cause.text.partition(_NOT_FOUND)[2])
+    if missing:
+        raise CauseError(failure(1, f"Error from server {_NOT_FOUND}{'; '.join(missing)}"))
 
 
 def items(command: Sequence[str]) -> list[dict[str, Any]]:

@@ -37,6 +37,16 @@ _UPLOAD_SECONDS = 30
 _SUPERVISOR_MIB, _LINK_MIB = 512, 32
 """What a supervisor needs, and for each host: it has a kubectl there."""
 _GPU = "nvidia.com/gpu"
+_CLAIM = "persistentVolumeClaim"
+_REFERENCES = {
+    _CLAIM: "pvc",
+    **dict.fromkeys(("secret", "secretKeyRef", "secretRef"), "secret"),
+    **dict.fromkeys(("configMap", "configMapKeyRef", "configMapRef"), "configmap"),
+    "serviceAccountName": "serviceaccount",
+    "priorityClassName": "priorityclass",
+    "runtimeClassName": "runtimeclass",
+}
+"""The kind of object that each key of a pod names."""
 _LABELS = {"app.kubernetes.io/managed-by": "distrun"}
 Json = dict[str, Any]
 _BY_KEY = {"volumeMounts": "mountPath", "ports": "containerPort"}
@@ -96,6 +106,29 @@ def _manifest(name: str, labels: dict[str, str], job_id: str, pod: Json, replace
             "template": pod,
         },
     }
+
+
+def references(*jobs: Json) -> list[str]:
+    """Return the objects without which the pods of Jobs do not start, such as `secret/NAME`."""
+    found: set[str] = set()
+
+    def look(item: Json) -> Json:
+        for key in item.keys() & _REFERENCES.keys():
+            value = item[key]
+            if isinstance(value, dict) and not value.get("optional"):
+                value = value.get("claimName") or value.get("secretName") or value.get("name")
+            elif not key.endswith("Name"):  # it is optional, or a label
+                continue
+            found.add(f"{_REFERENCES[key]}/{value}")
+        return item
+
+    for pod in (each["spec"]["template"]["spec"] for each in jobs):
+        containers = [*pod["containers"], *pod.get("initContainers", ())]
+        mounted = [each.get("name") for own in containers for each in own.get("volumeMounts", ())]
+        # Without a mount, only claims count.
+        volumes = [v for v in pod["volumes"] if v["name"] in mounted or _CLAIM in v]
+        json.loads(json.dumps({**pod, "volumes": volumes}), object_hook=look)
+    return sorted(found)
 
 
 def base_of(job_id: str) -> str:

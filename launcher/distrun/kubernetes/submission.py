@@ -115,10 +115,11 @@ def _begun(spec: Spec, job_id: str, say: Callable[[str], None]) -> Iterator[Batc
     name = manifest.job_name(job_id)
     wanted = BatchJob(id=name, context=context or "", namespace=namespace or "", requeues=has_claim)
     given = batch_job.words(wanted)
-    job = json.dumps(manifest.make_supervisor(spec, job_id, wanted.id))
+    supervisor, tasks = manifest.make_supervisor(spec, job_id, name), manifest.make(spec, job_id)
     # The tasks' Jobs are refused now, if they are to be refused.
-    tasks = pods.as_list(manifest.make(spec, job_id))
-    batch_job.run([*given, "create", "--dry-run=server", "-f", "-"], tasks)
+    batch_job.run([*given, "create", "--dry-run=server", "-f", "-"], pods.as_list(tasks))
+    needs = manifest.references(supervisor, *tasks)
+    batch_job.run(given, needs, read=kubectl.require)
     removal = [*given, "delete", "job", wanted.id, "--ignore-not-found", "--wait=false"]
     guard = subprocess.Popen(
         ["/bin/sh", "-c", _UNLESS_TOLD, "sh", *removal],
@@ -130,7 +131,7 @@ def _begun(spec: Spec, job_id: str, say: Callable[[str], None]) -> Iterator[Batc
         # What guards it learns of an end once this has ended: until then, it may be created.
         create = ["/bin/sh", "-c", _TO_ITS_END, "sh", *given, "create", "-o", "json", "-f", "-"]
         kept = {"pass_fds": [guard.stdin.fileno()], "start_new_session": True}
-        made = kubectl.parsed(batch_job.run(create, job, **kept))
+        made = kubectl.parsed(batch_job.run(create, json.dumps(supervisor), **kept))
         batch = replace(wanted, namespace=made["metadata"]["namespace"])
         _wait_for_pod(batch, spec.timeouts.start, say)
         yield batch

@@ -11,7 +11,7 @@ from itertools import product
 from math import prod
 from typing import Any, ClassVar
 
-from distrun.frozen import Frozen
+from distrun.frozen import Frozen, replace
 from distrun.spec.addresses import LAST_PORT, ipv6
 from distrun.spec.common_values import ENV, ENV_HELP, NOT_EXPANDED, PATH, PYTHON, VERBATIM, count
 from distrun.spec.nodes import Node, Scalar, flow_style
@@ -151,7 +151,18 @@ def _interpreter_problem(python: str) -> str | None:
     return f"{text}; {NOT_EXPANDED}" if "$" in python else text
 
 
+def _listed_name_problem(text: str) -> str | None:
+    word = text.lower()
+    if word in CLUSTERS:
+        return (
+            f"is {quoted(text)}: write 'hosts: {word}', not a list; a host of that name is "
+            f"{{name: {text}}}"
+        )
+    return host_set_problem(text)
+
+
 _HOST_SET = Text(expected="a host's name", least=1, check=host_set_problem, pattern=SET_PATTERN)
+_LISTED_NAME = replace(_HOST_SET, check=_listed_name_problem)
 _HOST_ADDRESS = Text(
     expected="a host's name or IP address",
     least=1,
@@ -269,7 +280,7 @@ def _hosts_hint(text: str) -> str:
 
 HOSTS = _HostList(
     item=OneOf(
-        text=Made(_HOST_SET, lambda name: Section(name=name)),
+        text=Made(_LISTED_NAME, lambda name: Section(name=name)),
         mapping=MappingSchema(
             expected="a mapping such as {name: gpu1, slots: 4}", keys=keys_of(HostSpec)
         ),

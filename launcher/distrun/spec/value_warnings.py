@@ -103,8 +103,7 @@ def check_values(spec: Spec) -> Iterator[Problem]:
         yield Mark("restart.never_on").problem(text, "leave out those after which to restart")
     program, first = spec.program, spec.hosts[0]
     is_queued = first.slurm is not None and first.slurm.job == "" and spec.slurm == SlurmSpec()
-    is_named = first.name == "kubernetes"  # a host of that name, in a list
-    if spec.kubernetes is not None and (first == HostSpec() or is_queued or is_named):
+    if spec.kubernetes is not None and (first == HostSpec() or is_queued):
         text = "it has no effect without 'hosts: kubernetes'"
         yield Mark("kubernetes").problem(text, "write 'hosts: kubernetes'")
     if any(map(_ADDRESS.search, (*program.argv, *program.args))) and not spec.says_port:

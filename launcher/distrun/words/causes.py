@@ -317,6 +317,8 @@ _ON_REFUSALS = {
         have the administrators exempt the namespace (managedJobsNamespaceSelector)""",
     "service ?account": """create it, or correct its name in `kubernetes.pod`; that of a submitted
         job's supervisor is `kubernetes.service_account`, with the rights in docs/kubernetes.md""",
+    r"\(NotFound\): (?!namespaces)": """create it, or correct its name in `kubernetes`:
+        `kubectl get KINDS` in that namespace lists what there is""",
     "exit code 137": "set `kubernetes.memory`: the namespace's default may be too small",
     'context "': "correct `kubernetes.context`: `kubectl config get-contexts` lists them",
     "namespaces .*not found": "correct `kubernetes.namespace`, or have the namespace created",
@@ -328,7 +330,8 @@ _ON_REFUSALS = {
 
 def _advice_on_kubectl(cause: Cause) -> str:
     found = (advice for said, advice in _ON_REFUSALS.items() if re.search(said, cause.text))
-    return one_line(next(found, ""))
+    kinds = dict.fromkeys(re.findall(r'(\S+) "[^"]*" not found', cause.text))
+    return one_line(next(found, "")).replace("KINDS", ",".join(kinds))
 
 
 def _advice_on_limit(cause: Cause) -> str | None:

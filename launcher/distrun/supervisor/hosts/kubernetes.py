@@ -87,9 +87,11 @@ class _Keeper:
         socket.send_fds(self._control, [packet], [answer])
 
     def _start(self) -> None:
+        jobs = manifest.make(self._spec, self._job_id)
         settings = {
             "kubectl": kubectl.prefix(self._spec.kubernetes),
-            "jobs": manifest.make(self._spec, self._job_id),
+            "jobs": jobs,
+            "needs": manifest.references(*jobs),
             "start": self._spec.timeouts.start,
             "lease": math.inf if self._spec.timeouts.link is None else self._spec.timeouts.link,
             "adopts": self._process is not None,
