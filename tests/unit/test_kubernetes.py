@@ -394,7 +394,7 @@ def test_a_cluster_that_does_not_answer_for_a_moment_is_asked_again(
         clock.return_value = at
         answer.write_text(json.dumps({"items": _supervisor(RUNNING)}) if answers else "")
         assert not watched.has_ended()
-    clock.return_value = 2e6 + patience + 10
+    clock.return_value = 2e6 + patience + 30
     with pytest.raises(SchedulerError):
         watched.has_ended()
 
@@ -764,16 +764,12 @@ OTHERS: Json = {
         {"name": "c", "secret": {"secretName": "optional", "optional": True}},
         {"name": "d", "secret": {"secretName": "without a mount"}},
     ],
-    "containers": [
-        {
-            "env": [{"name": "XDG_STATE_HOME", "valueFrom": {"fieldRef": {}}}],
-            "envFrom": [{"configMapRef": {"name": "c"}}],
-            "volumeMounts": [{"name": each, "mountPath": f"/{each}"} for each in "abc"],
-        }
-    ],
+    "containers": [{"env": [{"name": "XDG_STATE_HOME", "valueFrom": {"fieldRef": {}}}],
+        "volumeMounts": [{"name": each, "mountPath": f"/{each}"} for each in "abc"],
+        "envFrom": [{"configMapRef": {"name": "c"}}]}],
     "priorityClassName": "p",
     "tolerations": [{"key": "node.kubernetes.io/unreachable", "tolerationSeconds": 300}],
-}
+}  # fmt: skip
 OWN_PODS: Json = {
     "name": "job", "strategy": "parameter_server",
     "cluster": {

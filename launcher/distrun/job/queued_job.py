@@ -34,8 +34,8 @@ from distrun.spec.model import Spec
 
 _POLL_SECONDS = 0.5
 """How often the record is looked at. That costs Slurm nothing, and Kubernetes little."""
-_ASK_SECONDS = (1.0, 10.0)
-"""How often a scheduler is asked: at first, and after some time."""
+_ASK_SECONDS = (1.0, 30.0)
+"""How often a scheduler is asked: at first, and after two minutes, as `sbatch --wait` does."""
 _COPY_SECONDS = 10.0
 """How long the files of one job may take, where many are looked at."""
 _PATIENCE, _LESS_PATIENCE = 300.0, {RefusedError: 60.0, MissingCommandError: 0.0}
@@ -273,7 +273,7 @@ class QueuedJobWatch:
         refresh(self._folder)
         now, changed = time.monotonic(), self._folder.last_change()
         first, later = _ASK_SECONDS
-        is_due = now - self._asked_at >= min(later, first + (now - self._began_at) / 20)
+        is_due = now - self._asked_at >= min(later, first + (now - self._began_at) / 4)
         if not is_due and changed != self._changed_at:
             # An end in the record needs no answer, unless the job may be queued again.
             state, batch = self._folder.state(), self._folder.batch_job()
