@@ -152,6 +152,18 @@ def test_the_task_waited_for_is_named_with_its_line(distrun: Distrun, tmp_path: 
     assert distrun("profile").returncode == 2
 
 
+def test_a_profile_shows_what_was_sampled_until_the_end(distrun: Distrun) -> None:
+    program = "import os\nwhile not os.path.exists('stop'):\n    pass\n"
+    (distrun.cwd / "t.py").write_text(program)
+    distrun.checked("run", "-n", "1", "-d", "t.py")
+    agents = psutil.Process(distrun.status()["supervisor_pid"]).children
+    profile = distrun.start("profile", "--seconds", "300", "-o", "p.json")
+    wait_until(lambda: any("record" in each.cmdline() for each in agents(recursive=True)))
+    (distrun.cwd / "stop").touch()
+    assert profile.wait(60) == 0
+    assert "t.py" in (distrun.cwd / "p.json").read_text()
+
+
 def test_what_cannot_be_profiled(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUST_BACKTRACE", "1")
     distrun.detached('[ "$DISTRUN_TASK" = worker:1 ] || exec sleep 1000', workers=2)

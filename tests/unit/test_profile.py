@@ -144,6 +144,8 @@ def profiled(*parts: Any, **more: Any) -> TaskProfile:
         ((EXECUTE, ("generator", "/home/u/gan.py", 9), TRAIN), Kind.STEP),
         (((*TRAIN, "total += loss.item()"), MODULE), Kind.STEP),
         (((*TRAIN, "pickle.dump(weights, file)"), MODULE), Kind.SAVING),
+        (((*TRAIN, "os.fsync(file.fileno())"), MODULE), Kind.SAVING),
+        ((("Group.create_dataset", f"{SITE}h5py/_hl/group.py", 9), TRAIN), Kind.SAVING),
         ((("log_metric", f"{SITE}mlflow/tracking/fluent.py", 9), TRAIN), Kind.PRINTING),
         ((EXECUTE, ("evaluate", f"{SITE}transformers/trainer.py", 9), MODULE), Kind.EVALUATION),
         ((EXECUTE, ("print_v2", f"{TF}ops/logging_ops.py", 9), TRAIN), Kind.PRINTING),

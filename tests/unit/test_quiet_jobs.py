@@ -212,11 +212,14 @@ LITTLE, ONE = {"worker:0": 0.9, "worker:1": 0.85}, {"worker:0": 0.4}
 SLOW = {"worker:0": 0.4, "worker:1": 0.5}
 
 
-def test_the_task_that_the_others_wait_for_is_told_once(watch: Watch) -> None:
+@pytest.mark.parametrize("printed", [{"EPOCH": "3"}, {}])
+def test_the_task_that_the_others_wait_for_is_told_once(
+    watch: Watch, printed: dict[str, str]
+) -> None:
     world = watch("multi_worker_mirrored")
     world.cores, world.silent = SLOW, {"worker:0", "worker:1", "worker:2"}
     for each in world._supervisor._running._tasks.values():  # Keras may print only epochs
-        each.latest = each.latest and each.latest._replace(values={"EPOCH": "3"})
+        each.latest = each.latest and each.latest._replace(values=printed) if printed else None
     world.wait(150.0)
     (event,) = world.of(events.JobAdvised)
     finding = not_none(event.finding)

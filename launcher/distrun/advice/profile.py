@@ -74,6 +74,8 @@ _INNER = (
     (Kind.PRINTING, r"^print_v2 [^ ]*/logging_ops\.py$"),
     (Kind.PRINTING, r"(?:^|\.)(?:log|add)(?:_\w+)? [^ ]*/(?:wandb|mlflow|comet_ml|tensorboardX)/"),
     (Kind.INPUT, r"(?:^|\.)(?:read_file|decode_\w+) [^ ]*/tensorflow/"),
+    (Kind.SAVING, r"(?:^|\.)(?:create_dataset|make_new_dset|__setitem__|flush) [^ ]*/h5py/"),
+    (Kind.SAVING, r"(?:^|\.)(?:dump|to_(?:csv|hdf|parquet|pickle)) [^ ]*/(?:joblib|json|pandas)/"),
 )
 """The same of the frames of libraries that the user's innermost function has called."""
 _STEP = ((Kind.STEP, r" [^ ]*/(?:tensorflow|keras|tf_keras|torch|jax|jaxlib)/"),)
@@ -92,7 +94,7 @@ _COLLECTIVE = (
 """Calls by which the tasks of a program with its own communication wait for each other."""
 _BY_LINE = (
     (Kind.PRINTING, r"\bprint\(|\b(?:stdout|stderr)\.(?:write|flush)\("),
-    (Kind.SAVING, r"\bpickle\.dump\("),
+    (Kind.SAVING, r"\bpickle\.dump\(|\bPickler\(|\bfsync\(|\.(?:tofile|write_bytes)\("),
     (Kind.STEP, r"\.(?:item|cpu|block_until_ready)\(\)|\.(?:to|cuda)\("),  # wait for a device
     (Kind.STEP, _COLLECTIVE),
 )

@@ -132,7 +132,7 @@ def advise_by_profiles(
     behind = None if members else _find_behind(rates)
     if behind is not None:
         return replace(behind, reasons=set_apart(behind.task, rates, looks[-1], hosts))
-    found = [straggler(each, members, hosts) for each in looks]
+    found = [straggler(each, members, hosts, has_begun=bool(rates)) for each in looks]
     gains = [0.0 if each is None else each.gain for each in found]
     last = found[-1] if _name_the_same(found) else None
     if last is not None and not last.also and min(gains) >= _LEAST_UNASKED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import time
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from itertools import pairwise
@@ -79,10 +80,13 @@ def command(
     folder = queued_job.find(job)
     # A file that cannot be written is said before anybody waits for it.
     with nullcontext() if output is None else write_file(Path(output)) as file:
-        found, state = take(folder, tasks, seconds=seconds), folder.state()
+        began, found = time.time(), take(folder, tasks, seconds=seconds)
+        state = folder.state()
         each_one = (profile.profile(p, state.training, state.gpu_tasks) for p in found.processes)
         profiles = [each for each in each_one if each is not None]
-        synchronous = [task for task in state.synchronous_tasks if task.ended_at is None]
+        synchronous = [
+            task for task in state.synchronous_tasks if (task.ended_at or began) >= began
+        ]
         members = {task.name for task in synchronous}
         members -= {each.task for each in found.processes if not each.is_python}
         hosts = {task.name: task.host for task in state.tasks.values()}
@@ -105,6 +109,9 @@ def command(
             console.print_renderable(view)
             for line in network_lines(traffic, slow_link):
                 console.print_text(line)
+        last = max((each.seconds for each in profiles), default=seconds)
+        if last < seconds - 1:
+            console.print_message(f"the tasks ended meanwhile: this is of their last {last:.0f} s")
         stacks = json.dumps(speedscope(profiles, folder.job_id))
         with suppress(OSError):  # of the report's page
             replace_file(folder.profile_file, stacks)

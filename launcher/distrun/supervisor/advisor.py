@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from distrun.job import py_spy
-from distrun.job.events import Event, FirstStep, JobAdvised, TaskEnded
+from distrun.job.events import Event, FirstStep, JobAdvised, TaskEnded, TaskStarted
 from distrun.job.stacks import Stacks
 from distrun.job.steps import STEP, Report, numbers, steps_a_second, steps_over_time
 from distrun.lifecycle import JobPhase, JobState
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _FIRST, _BETWEEN, _PAUSE, _PAUSE_WITH_ADVICE = 45.0, 30.0, 1200.0, 300.0
 """Seconds until the first look, from one to the next, and after some of them."""
+_FIRST_UNSEEN = 120.0
+"""Seconds until the first look at tasks whose steps cannot be read."""
 _BETWEEN_RATES, _SLOWER = 60.0, 0.7
 """Seconds, and of its steps a second until then: a task that takes fewer is looked at at once."""
 _LOOKS = 3
@@ -45,11 +47,11 @@ class Advisor:
         self._told: set[tuple[str, str]] = set()
 
     def on_event(self, _before: JobState, event: Event, state: JobState) -> None:
-        """Start again when tasks take their first steps, or end."""
-        if state.outcome is not None or isinstance(event, (FirstStep, TaskEnded)):
+        """Start again when tasks start, take their first steps, or end."""
+        if state.outcome is not None or isinstance(event, (TaskStarted, FirstStep, TaskEnded)):
             self._looks = []
             self._told.clear()  # what was said before tasks began is not shown any more
-            self._rest(_FIRST)
+            self._rest(_FIRST_UNSEEN if isinstance(event, TaskStarted) else _FIRST)
         if state.outcome is not None:
             self._next.cancel()
 
@@ -66,9 +68,7 @@ class Advisor:
             self._note_steps()
         known = {each.task for each in self._running.progress}  # Keras may print only epochs
         reporting = [task for task in state.training if task in known]
-        names = (self._members or reporting)[:_MOST_TASKS]
-        if not reporting:
-            return
+        names = (self._members or reporting or [*state.training])[:_MOST_TASKS]
         is_here = not any(map(self._job.has_own_logs, {state.tasks[name].host for name in names}))
         program = (py_spy.find() if is_here else None) or ""
         self._next.cancel()
@@ -101,7 +101,9 @@ class Advisor:
         each_one = (profile(p, state.training, state.gpu_tasks) for p in found.processes)
         profiles = [each for each in each_one if each is not None]
         is_whole = {each.task for each in profiles} == set(names)
-        if state.phase is not JobPhase.RUNNING or not is_whole:
+        # Without reports of steps, they may still be starting.
+        steps = self._reports or any({"step", "busy"} & {*each.shares} for each in profiles)
+        if state.phase is not JobPhase.RUNNING or not (is_whole and steps):
             self._looks = []
             self._rest(_PAUSE)
             return

@@ -47,6 +47,8 @@ class StackCollector:
         self._questions: dict[int, _Question] = {}
         self._last = 0
         self._program = ""
+        self.commands = 0
+        """How many commands wait for an answer."""
 
     def ask(
         self,
@@ -90,12 +92,14 @@ class StackCollector:
 
     def answer_command(self, request: TakeStacks, client: Client) -> None:
         def answer(found: Stacks) -> None:
+            self.commands -= 1
             if not client.ended:
                 processes = found.processes
                 if request.program is None and not program:
                     processes = [replace(each, error=py_spy.MISSING) for each in processes]
                 client.send(StacksTaken([to_json(each) for each in processes], found.silent))
 
+        self.commands += 1
         names = set(request.tasks or self._job.state.tasks)
         native, recorded = request.native, request.seconds
         program = py_spy.find() or "" if request.program is None else request.program

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _ENDING_SECONDS = 3.0
 """How long the end of a job may take after a defect: longer than tasks have after SIGTERM."""
 _FLUSH_SECONDS = 2.0
+_SAMPLES_SECONDS, _POLL_SECONDS = 5.0, 0.1
+"""How long the end waits for the samples of a `distrun profile`, and how often it looks."""
 
 
 class Supervisor:
@@ -79,6 +81,7 @@ class Supervisor:
         self._tensorboard = TensorBoard(job)
         self._results: Results | None = None
         self._is_finishing = False
+        self._sampled_until = 0.0
         self._analyzer = FailureAnalyzer(job)
         self._running = RunningTasks(job, self._analyzer)
         self._stops = StopRequests(job, self._running.note_hang, self._on_stop)
@@ -170,6 +173,12 @@ class Supervisor:
         timers[timer].move(None if seconds is None else self._loop.now() + seconds)
 
     def _release_hosts(self) -> None:
+        if self._running.stacks.commands and not self._job.state.killing:
+            now = self._loop.now()  # what was sampled until now will be there soon
+            self._sampled_until = self._sampled_until or now + _SAMPLES_SECONDS
+            if now < self._sampled_until:
+                self._loop.call_at(now + _POLL_SECONDS, self._release_hosts)
+                return
         if self._spec.program.results and self._results is None and not self._job.state.killing:
             # Imported here because few jobs have results.
             from distrun.supervisor.results import Results

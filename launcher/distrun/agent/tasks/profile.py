@@ -48,7 +48,7 @@ class _Recording:
 
     def __init__(self, task: str, pid: int, program: Optional[int], seconds: int) -> None:
         self._found: Dict[str, Any] = {"task": task, "pid": pid}
-        self._pid, self._began = pid, time.time()
+        self.pid, self._began = pid, time.time()
         self._before = _host_counters(pid)
         self._readings: List[Tuple[float, float, float]] = []
         self._delay = 0.0
@@ -67,7 +67,7 @@ class _Recording:
 
     def _start(self, program: int, options: List[str], output: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            ["/proc/self/fd/{}".format(program), *options, "--pid", str(self._pid)],
+            ["/proc/self/fd/{}".format(program), *options, "--pid", str(self.pid)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=self._messages,
@@ -84,8 +84,8 @@ class _Recording:
         if is_late and self._process is not None:
             self._process.send_signal(signal.SIGINT)
         if len(self._readings) % _READINGS_PER_DELAY == 0:
-            self._delay = _delay(self._pid)
-        now, used = time.time() - self._began, cpu_seconds(self._pid)
+            self._delay = _delay(self.pid)
+        now, used = time.time() - self._began, cpu_seconds(self.pid)
         if now > self._pause * (len(self._looks) + 0.5) and not is_late:
             self._looks.append((now, *_try(self._look, (-1, None))))
         if used or not self._readings:  # it has not ended
@@ -107,13 +107,13 @@ class _Recording:
         for look in filter(None, (each[2] for each in self._looks)):
             look.kill()
             look.wait()
-        after = _host_counters(self._pid)
+        after = _host_counters(self.pid)
         recording: Dict[str, Any] = {
             "readings": self._readings,
             **{name: after[name] - before for name, before in self._before.items()},
-            **_state(self._pid),
-            "connections": _connections(self._pid, *traffic),
-            "gpus": _gpus(self._pid, gpus),
+            **_state(self.pid),
+            "connections": _connections(self.pid, *traffic),
+            "gpus": _gpus(self.pid, gpus),
         }
         recording.update(frames=[], stacks=[], threads=[])
         self._found["recording"] = recording
@@ -123,7 +123,7 @@ class _Recording:
             why = "there is no py-spy" if self._program is None else "there was no time left"
             why = reason(_content(self._messages)) or why
             self._found["error"] = why[:_LONGEST_NAME]
-        self._found.update(suspension(self._pid))
+        self._found.update(suspension(self.pid))
         return self._found
 
     def _add_stacks(self, recording: Dict[str, Any]) -> None:
@@ -157,7 +157,7 @@ class _Recording:
         ]
         recording["stacks"] = list(stacks)
         recording["frames"] = [
-            (name[:_LONGEST_NAME], file[:1000], line, _line(self._pid, file, line))
+            (name[:_LONGEST_NAME], file[:1000], line, _line(self.pid, file, line))
             for name, file, line in frames
         ]
 
@@ -177,7 +177,8 @@ def record(
     pause = max(1 / _READINGS, seconds * len(recordings) / _MOST_READINGS)
     while True:
         passed = time.monotonic() - began
-        is_over = passed >= seconds and all(each.has_ended for each in recordings)
+        is_late = passed >= seconds or not any(cpu_seconds(each.pid) for each in recordings)
+        is_over = is_late and all(each.has_ended for each in recordings)
         if is_over or passed >= seconds + _SPARE_SECONDS:
             break
         for each in recordings:  # where py-spy gets little of a core, its samples come late
