@@ -278,6 +278,8 @@ class Agent:
         self._send(protocol.Progress(order.task, values, NOW), is_kept=False)
         excess = Cause(Code.PROGRESS_EXCESSIVE, count=200, total=9)
         self._send(protocol.ProgressIgnored(order.task, excess, NOW))
+        failed = Cause(Code.CHILDREN_FAIL, status=1, count=10, seconds=5.0)
+        self._send(protocol.ChildrenFail(order.task, failed, NOW))
         used = (1.5, 1 << 20, 1 << 21, 2, 4096, 10, None, None, None)
         self._send(protocol.UsageSampled(order.task, order.attempt, NOW, *used, {"STEP": "1"}))
         self._send(protocol.LogData(order.log, 0, b"go\n"), is_kept=False)

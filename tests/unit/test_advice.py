@@ -28,10 +28,6 @@ RETRACES = (
 )
 RETRACES_ON = RETRACES + RETRACES.replace("5 out of the last 5", "6 out of the last 6")
 EPOCHS: dict[str, Any] = {"epoch": 30, "STEPS": 30, "EPOCHS": 1000}
-FAILED = (
-    "Process ForkPoolWorker-{}:\nTraceback (most recent call last):\n"
-    '  File "t.py", line 2, in init\n    raise OSError("no data")\nOSError: no data\n'
-)
 
 
 def sampled(
@@ -64,8 +60,6 @@ def sampled(
         ([sampled(2), sampled(2)], RETRACES_ON, Symptom.RETRACING),
         ([sampled(2), sampled(2)], RETRACES, None),  # TensorFlow warns twice if it goes on
         ([sampled(2, cores=0.1)], RETRACES_ON, Symptom.IDLE),  # that may have ended long ago
-        ([[]], "".join(map(FAILED.format, range(1, 120))), Symptom.REPLACED),
-        ([[]], "".join(map(FAILED.format, range(1, 60))), None),
         ([sampled(2)], RETRACES.replace("5 out of the last 5", "2 out of the last 9"), None),
         ([sampled(2, cores=0.1), sampled(2, cores=0.2)], "", Symptom.IDLE),
         ([sampled(2, cores=0.1), sampled(2, cores=0.4)], "", None),

@@ -60,7 +60,6 @@ class Symptom(str, Enum):
 
     BEHIND = "behind"
     WAITED_FOR = "waited_for"
-    REPLACED = "replaced"
     RETRACING = "retracing"
     INPUT = "input"
     TRACING = "tracing"
@@ -78,7 +77,7 @@ class Advice(Frozen, kw_only=True):
     Attributes:
         symptom: what is slow.
         task: the one that is meant; '': all.
-        amount: steps a second, calls that were traced, children that failed, cores that are used,
+        amount: steps a second, calls that were traced, cores that are used,
             seconds of a round trip, or a share of the time.
         usual: the same of the others; of short steps, how many there are a second.
         name: the function that is traced, the children's error, or the user's line.

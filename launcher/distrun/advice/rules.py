@@ -42,11 +42,6 @@ _RETRACING = re.compile(
     r"\b([5-9]|[1-9]\d+) out of the last \d+ calls to (?:<(?:function|bound method) )?([\w.<>]+)"
     r".{0,80}? triggered tf\.function retracing"
 )
-_REPLACED = re.compile(
-    r"(?m)^Process \w*PoolWorker-\d{2,9}:\n(?:(?:Traceback)? .{0,999}\n|\n){1,99}(\w.{0,300})"
-)
-"""What a child of a pool of multiprocessing says at its end. It gets the next number."""
-_MANY_CHILDREN = 100
 
 
 def advise(
@@ -63,7 +58,7 @@ def advise(
     each_one = {task: steps_a_second(_changes(its)) for task, its in recent.items()}
     rates = {task: rate for task, rate in each_one.items() if rate}
     seconds = min((each[-1].at - each[0].at for each in recent.values()), default=0.0)
-    if (found := _find_behind(rates, seconds) or _find_replaced(logs)) is not None:
+    if (found := _find_behind(rates, seconds)) is not None:
         return found
     slowest = max(saving, key=lambda task: saving[task], default="")
     if saving.get(slowest, 0.0) >= LEAST_GAIN:
@@ -74,15 +69,6 @@ def advise(
             if (most := max(known, default=math.inf)) < _IDLE:
                 return Advice(symptom=symptom, task="", amount=most)
     return _find_retraced(logs)  # the last: it may have ended long ago
-
-
-def _find_replaced(logs: Mapping[str, bytes]) -> Advice | None:
-    """Return the task that has replaced many children; None: none has."""
-    for task, raw in logs.items():
-        failed = _REPLACED.findall(raw.decode("utf-8", "replace"))
-        if len(failed) >= _MANY_CHILDREN:
-            return Advice(symptom=Symptom.REPLACED, task=task, amount=len(failed), name=failed[-1])
-    return None
 
 
 def _find_retraced(logs: Mapping[str, bytes]) -> Advice | None:

@@ -172,6 +172,7 @@ class LaunchView:
 _WHILE_RUNNING = (events.HostFault, events.HostLost)
 """After these, either the job continues, or the final report says the same."""
 _SHOWN = (
+    events.ChildrenFail,
     events.HostLeftOut,
     events.HostNotCleared,
     events.JobPlanned,

@@ -565,8 +565,10 @@ TaskNotStarted = protocol.TaskNotStarted
 TaskExited = protocol.TaskExited
 TaskEnded = protocol.TaskEnded
 ProgressIgnored = protocol.ProgressIgnored
+ChildrenFail = protocol.ChildrenFail
 
-Event = OwnEvent | TaskStarted | TaskNotStarted | TaskExited | TaskEnded | ProgressIgnored
+_Notice = ProgressIgnored | ChildrenFail
+Event = OwnEvent | TaskStarted | TaskNotStarted | TaskExited | TaskEnded | _Notice
 KINDS.update({kind.__name__: kind for kind in get_args(Event)[1:]})
 
 

@@ -503,6 +503,8 @@ class Job:
         is_qualified = verdict is not None and verdict.kind is Kind.QUALIFIED
         causes = verdict.cause.within if verdict is not None and is_qualified else ()
         found = [printable(cause_text(each)) for each in (*causes, *self.state.result_faults)]
+        tasks = self.state.tasks.values() if self.outcome is None else ()
+        found += [cause_text(task.failing) for task in tasks if task.failing is not None]
         return [*found, *anew_warnings(self.state)]
 
     @property

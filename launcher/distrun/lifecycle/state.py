@@ -162,6 +162,8 @@ class TaskState(TaskRecord, kw_only=True):
     started_at: float | None = None
     exited_at: float | None = None
     ended_at: float | None = None
+    failing: Cause | None = None
+    """What is said of its processes that fail one after another."""
     first_step_at: float | None = None
     first_step: dict[str, str] = field(default_factory=dict)
     """Its progress then: EPOCH and STEP."""

@@ -339,6 +339,7 @@ _TRANSITIONS: dict[type[Event], Callable[[JobState, Any], restarts.Transition]] 
     events.Aborted: _on_aborted,
     events.TaskReady: _on_task_ready,
     events.ClusterMismatched: _on_cluster_mismatched,
+    events.ChildrenFail: lambda state, event: _change_task(state, event.task, failing=event.cause),
     events.TasksQuiet: lambda state, event: (replace(state, quiet=event), []),
     events.TasksActive: lambda state, _: (replace(state, quiet=None), []),
     events.StartsCanceled: _on_starts_canceled,

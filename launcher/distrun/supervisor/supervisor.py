@@ -262,8 +262,10 @@ class Supervisor:
     def _on_task_report(self, host: str, report: events.Event) -> None:
         if isinstance(report, protocol.TaskExited):
             self._running.end(report.task, report)
-        elif not isinstance(report, protocol.ProgressIgnored) or self._running.is_on(host, report):
+        elif not isinstance(report, protocol.NOTICES) or self._running.is_on(host, report):
             self.emit(report)
+            if isinstance(report, protocol.ChildrenFail):
+                self._running.signs.record(report.task, "")  # what they print is no sign of life
         if isinstance(report, (protocol.TaskStarted, protocol.TaskNotStarted)):
             self._starts.on_answer(host, report.task)
         if isinstance(report, protocol.TaskStarted):

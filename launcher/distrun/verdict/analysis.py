@@ -470,8 +470,8 @@ class _Analysis:
             where = () if index is None else (log.evidence(index),)
             # One that was killed may have been replaced since, if the tasks did not stall.
             child = task.exit.child if timer is TimerKind.STALL else None
-            if child is not None and (child.status is None or log.waits_for_others):
-                return child_failure(task, where)
+            if child is not None and child.signal:
+                return child_failure(task, child, where)
             aside = log.raised.aside if log.raised and log.raised.is_uncaught_aside else ""
             # Without a stall, only a pool that replaces its children without end takes long by it.
             of_pool = "PoolWorker-" in aside or "/spawn.py" in aside
@@ -482,6 +482,8 @@ class _Analysis:
             if found is not None and not found.is_echo and found.cause.code is not Code.INTERRUPTED:
                 limited = with_limit(found, task, log)
                 return replace(limited, evidence=(*found.evidence, *where))
+            if child is not None and log.waits_for_others:
+                return child_failure(task, child, where)
         return None
 
     def _where_tasks_were(self, cause: Cause, seen: Sequence[Place] = ()) -> Verdict:

@@ -151,16 +151,21 @@ def _task_failure(task: TaskState, log: LogAnalysis) -> TaskFailure:
 
 def _by_log(task: TaskState, log: LogAnalysis) -> TaskFailure:
     """Return why a task exited by itself: by its log, and by what happened to its children."""
-    found = failure_in_log(task, log)
-    printed = None if task.exit.child or found is None else child_in(log.text)
+    found, child = failure_in_log(task, log), task.exit.child
+    is_killed = child is not None and child.signal != 0
+    printed = None if is_killed or found is None else child_in(log.text)
     if printed is not None and found is not None and found.cause.code is Code.EXCEPTION_RAISED:
         oom = tuple(each for each in task.exit.found if each.code in _OOM)
         printed = printed._replace(within=oom if printed.signal == SIGKILL else ())
-        return child_failure(task, found.evidence, printed)
-    if task.exit.child is not None and (found is None or OF_CHILD.search(found.cause.text)):
-        is_crash = task.exit.child.signal in CRASH_SIGNALS and log.interrupted_at is not None
+        return child_failure(task, printed, found.evidence)
+    is_reason = is_killed
+    if found is not None:
+        is_said = OF_CHILD.search(found.cause.text) is not None
+        is_reason = is_said and (is_killed or not found.is_echo)
+    if child is not None and is_reason:
+        is_crash = child.signal in CRASH_SIGNALS and log.interrupted_at is not None
         crashed = log.evidence_at(log.interrupted_at) if is_crash else ()
-        return child_failure(task, (*crashed, *(() if found is None else found.evidence)))
+        return child_failure(task, child, (*crashed, *(() if found is None else found.evidence)))
     code, after = None if found is None else found.cause.code, log.error_after_logged
     if found is not None and (
         (code is Code.EXCEPTION_RAISED and (task.code or 1) > 1)
@@ -172,8 +177,8 @@ def _by_log(task: TaskState, log: LogAnalysis) -> TaskFailure:
         evidence = (*found.evidence, *last, exit_evidence(task))
         cause = cause._replace(status=task.code)
         found = replace(found, kind=Kind.EXCEPTION, cause=cause, evidence=evidence)
-    if found is not None and task.exit.child is not None:  # it may have failed for want of that
-        found = replace(found, evidence=(*found.evidence, _death(task, task.exit.child)))
+    if found is not None and child is not None and is_killed:  # it may have failed for that
+        found = replace(found, evidence=(*found.evidence, _death(task, child)))
     return found or _exit(task, log)
 
 
@@ -185,19 +190,13 @@ def child_in(text: str) -> Cause | None:
     return Cause(Code.CHILD_KILLED, pid=int(match[1] or 0), signal=_SIGNALS[match[2][0]])
 
 
-def child_failure(
-    task: TaskState, evidence: Sequence[Evidence] = (), printed: Cause | None = None
-) -> TaskFailure:
-    """Return that one of a task's processes was killed or failed, with what the task said of it.
-
-    `printed`: how it died, by the task's words, where the kernel does not report it.
-    """
-    child = printed or task.exit.child or Cause(Code.CHILD_KILLED)
+def child_failure(task: TaskState, child: Cause, evidence: Sequence[Evidence] = ()) -> TaskFailure:
+    """Return that one of a task's processes was killed or failed, with what the task said of it."""
     is_oom = any(each.code in _OOM for each in child.within)
     kind = Kind.HOST_MEMORY if is_oom else Kind.KILLED if child.signal == SIGKILL else Kind.CRASH
     kind = kind if child.status is None else Kind.EXIT
-    evidence = (_death(task, child), *evidence) if task.exit.child else tuple(evidence)
-    return TaskFailure(kind, child._replace(task=task.name), evidence)
+    seen = (_death(task, child),) if child is task.exit.child else ()
+    return TaskFailure(kind, child._replace(task=task.name), (*seen, *evidence))
 
 
 def _death(task: TaskState, child: Cause) -> Evidence:

@@ -190,6 +190,8 @@ def _exception(lines: Sequence[str], first: int, stop: int) -> int | None:
     between = None
     for index in range(first + 1, stop):
         line = lines[index].removeprefix(prefix)
+        if line.startswith("Fatal Python error: "):  # it was interrupted
+            break
         if line and not line[0].isspace() and not any(each.match(line) for each in _BETWEEN):
             after = (lines[each].removeprefix(prefix) for each in range(index + 1, stop))
             indented = takewhile(lambda each: each[:1].isspace(), after)

@@ -44,10 +44,6 @@ _TEXTS = {
     Symptom.WAITED_FOR: (
         "the others wait for {task}: without that, the job would take {amount:.0%} less time"
     ),
-    Symptom.REPLACED: (
-        "{task} starts a new child process for each one that fails, {amount:.0f} times or more: "
-        "{name}"
-    ),
     Symptom.RETRACING: (
         "{task} makes a new graph at {amount:.0f} calls in a row of {name} (retracing): " + _ONCE
     ),
@@ -77,7 +73,6 @@ _LOOKS: dict[Symptom, str] = {
     Symptom.BEHIND: "a task takes less than 0.7 of the steps a second of the others of its role",
     Symptom.WAITED_FOR: """in a group that takes each step together, the others wait a fifth of the
         time for one task, at three times within a minute""",
-    Symptom.REPLACED: "a hundred children of a pool of `multiprocessing` have failed",
     Symptom.RETRACING: """TensorFlow printed "5 out of the last 5 calls ... triggered tf.function
         retracing", and again for the same function""",
     Symptom.INPUT: """the step waits for the next batch, or a generator in Python never waits for
@@ -98,8 +93,6 @@ _TO_DO: dict[Symptom, str] = {
         input""",
     Symptom.WAITED_FOR: """remove the reason that is given: fewer cores, a quota, another program on
         its host, more work; `distrun profile` names the line""",
-    Symptom.REPLACED: """correct that error: `multiprocessing.Pool` replaces children that their
-        initializer ends, again and again; `ProcessPoolExecutor` raises BrokenProcessPool""",
     Symptom.RETRACING: _ONCE,
     Symptom.INPUT: """`cache`, `prefetch` and `map(..., num_parallel_calls=tf.data.AUTOTUNE)`; no
         generator in Python; files on a local disk""",

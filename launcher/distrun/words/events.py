@@ -322,6 +322,7 @@ _TEXTS: dict[type[events.Event], str | Callable[[Any], str | None]] = {
     events.LogsIncomplete: "the logs of {event.host}'s tasks may not all be here: {cause}",
     events.PreflightSkipped: "the preflight was skipped (--no-preflight)",
     events.ProgressIgnored: "{event.task}: {cause}",
+    events.ChildrenFail: lambda event: cause_with_advice(event.cause),
     events.TasksActive: "a task does something again",
     events.JobAdvised: lambda event: (
         advice_text(event.finding, "").rstrip() if event.finding else "the advice no longer holds"

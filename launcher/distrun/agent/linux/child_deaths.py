@@ -1,4 +1,4 @@
-"""Processes that signals have killed, from the kernel: see connector in the kernel's pages.
+"""Processes that have failed, from the kernel: see connector in the kernel's pages.
 
 A program's own children are reaped by it. The kernel reports how they ended to root, and since
 Linux 6.6 to everybody, but not in a container.
@@ -21,11 +21,11 @@ _CONNECTOR = struct.Struct("=IIIIHHI")
 _EXIT = struct.Struct("=6I")  # pid, tgid, exit code, exit signal, parent's pid and tgid
 _EXIT_AT, _CODE_AT, _KIND_AT = 52, 60, 36
 _MOST_READ = 256
-_FILTER = (  # only the exits by a signal; the kernel loads words in network order
+_FILTER = (  # no exits by 0; the kernel loads words in network order
     (0x20, 0, 0, _KIND_AT),
     (0x15, 0, 3, 0x00000080),
-    (0x30, 0, 0, _CODE_AT),
-    (0x45, 0, 1, 0x7F),
+    (0x28, 0, 0, _CODE_AT),
+    (0x15, 1, 0, 0),
     (0x06, 0, 0, 0xFFFF),
     (0x06, 0, 0, 0),
 )
@@ -55,11 +55,11 @@ def open_socket() -> Optional[socket.socket]:
 
 
 def read(kernel: socket.socket) -> Iterator[Tuple[int, int, int]]:
-    """Yield the id, the signal and the parent of each process that a signal has killed since."""
+    """Yield each process that has failed since: its id, status as of waitpid(2), and parent."""
     with contextlib.suppress(OSError):  # no more, or too many
         for _ in range(_MOST_READ):
             message = kernel.recv(4096)
             if len(message) >= _EXIT_AT + _EXIT.size:
                 pid, group, code, _, _, parent = _EXIT.unpack_from(message, _EXIT_AT)
                 if pid == group:
-                    yield pid, code & 0x7F, parent
+                    yield pid, code, parent

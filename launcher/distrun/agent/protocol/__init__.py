@@ -412,6 +412,17 @@ class ProgressIgnored(Report):
     at: float
 
 
+class ChildrenFail(Report):
+    """A task's processes fail one after another, and it starts others; once for each attempt."""
+
+    task: str
+    cause: Cause
+    at: float
+
+
+NOTICES = (ProgressIgnored, ChildrenFail)
+
+
 class Fault(Report):
     """The agent itself cannot continue, for example because a disk is full."""
 

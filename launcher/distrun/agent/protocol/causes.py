@@ -387,6 +387,7 @@ class Code(StrEnum):
     EXITED_WHILE_NEEDED = "exited_while_needed"  # name: the role, if its tasks may be independent
     SUCCESS_QUALIFIED = "success_qualified"  # within: what speaks against the success
     LEFT_AT_WORK = "left_at_work"  # tasks, count: processes of each, text: their commands
+    CHILDREN_FAIL = "children_fail"  # task, signal or status, count, seconds, pid: the last one
     CHILD_CRASHED = "child_crashed"  # tasks, signal
     # tasks, text, name; path: what hides the exit code, expected: the step at which it gave up
     EXCEPTION_HIDDEN = "exception_hidden"

@@ -309,7 +309,7 @@ class TaskRunner:
                 suspended=task.was_suspended,
                 was_stopping=task.is_stopping,
                 contact=self._contact(task) if code == 0 else "",
-                child=task.child,
+                child=task.child_at_exit(self._loop.now()),
                 found=tuple(self._found(task, code, signum)),
             )
         )
@@ -342,14 +342,21 @@ class TaskRunner:
 
     def _note_deaths(self) -> None:
         deaths = [] if self._deaths is None else list(child_deaths.read(self._deaths))
-        for pid, signum, parent in deaths:
-            for task in self._tasks.values() if signum in _OF_CRASHES else ():
-                if pid == task.pid or task.is_stopping:
+        for pid, status, parent_id in deaths:
+            signum, parent = status & 0x7F, processes.find(parent_id)
+            if parent is None or (signum not in _OF_CRASHES if signum else not _is_python(parent)):
+                continue
+            for task in self._tasks.values():
+                is_own = parent.session == task.pid
+                is_own |= bool(signum) and any(each.pid == parent.pid for each in task.members())
+                if pid == task.pid or task.is_stopping or not is_own:
                     continue
-                if parent == task.pid or any(each.pid == parent for each in task.members()):
-                    oom = self._oom.find_kill(pid, False) if signum == signal.SIGKILL else None
-                    within = () if oom is None else (oom,)
-                    task.child = Cause(Code.CHILD_KILLED, pid=pid, signal=signum, within=within)
+                oom = self._oom.find_kill(pid, False) if signum == signal.SIGKILL else None
+                child = Cause(Code.CHILD_KILLED, pid=pid, signal=signum, status=status >> 8 or None)
+                child = child._replace(within=() if oom is None else (oom,))
+                told = task.note_failed_child(child, self._loop.now())
+                if told is not None:
+                    self._link.report(protocol.ChildrenFail(task.name, told, time.time()))
 
     def _oom_kill(self, task: Task, code: Optional[int], signum: Optional[int]) -> Optional[Cause]:
         """What shows that the kernel killed a task, or its shell's program, for its memory."""
@@ -484,6 +491,13 @@ class TaskRunner:
             self._link.send(protocol.Progress(task, values, time.time()))
         self._progress.clear()
         self._progress_report.cancel()
+
+
+def _is_python(process: processes.Process) -> bool:
+    try:
+        return "python" in os.readlink("/proc/{}/exe".format(process.pid)).rpartition("/")[2]
+    except OSError:
+        return True  # it has ended, too
 
 
 def _numbers(text: bytes) -> Set[int]:

@@ -8,6 +8,7 @@ cannot be reused, and no signal can reach another process.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import time
@@ -21,6 +22,10 @@ _ENDING_SECONDS = 0.5
 """How long the processes of a program may take to end after its first one, on a busy host, too."""
 _PRINTING_SECONDS = 1.0
 """How long one process may take to print where it is, before the next one is asked."""
+_MOST_FAILED, _LEAST_FAILING_SECONDS, _LONGEST_BETWEEN = 10, 5.0, 20.0
+"""When children fail one after another without end: how many, for how long, how soon each."""
+_JUST_FAILED = 10.0
+"""Seconds before a task's exit; a child that exited by a code earlier is not the reason."""
 _LEAST_CONTACT_CHECKS = 3
 _LEAST_SECONDS_SEEN = 5.0
 """A server of a shorter attempt may not have been seen."""
@@ -47,6 +52,10 @@ class Task:
         self.child: Optional[Cause] = None
         """The last of its other processes that a signal killed, which distrun did not send; or, of
         a task that hung, one that had failed, and for which nobody had waited."""
+        self._failed: Optional[Cause] = None
+        """How the last of its processes failed that has."""
+        self._failed_at, self._fails_since, self._fails = 0.0, 0.0, 0
+        """When that was, since when they fail alike, and how often."""
         self.has_listened = False
         """Whether any of its processes was seen to listen on a port."""
         self.contact_checks = 0
@@ -130,6 +139,25 @@ class Task:
         if signum != self._signal:
             self._signal = signum
             self._signalled = {}
+
+    def note_failed_child(self, child: Cause, now: float) -> Optional[Cause]:
+        """Note how a process of it has failed. Returns what to tell if they do so without end."""
+        self.child, before = child if child.signal else self.child, self._failed or child
+        is_like = (before.signal, before.status) == (child.signal, child.status)
+        if not is_like or now - self._failed_at > _LONGEST_BETWEEN:
+            self._fails_since, self._fails = now, 0
+        self._failed, self._failed_at, self._fails = child, now, self._fails + 1
+        seconds = now - self._fails_since
+        if self._fails < _MOST_FAILED or seconds < _LEAST_FAILING_SECONDS:
+            return None
+        self._fails_since = math.inf
+        told = child._replace(code=Code.CHILDREN_FAIL, task=self.name)
+        return told._replace(count=self._fails, seconds=seconds)
+
+    def child_at_exit(self, now: float) -> Optional[Cause]:
+        """How the process failed that may have led to the exit of the first one."""
+        is_new = now - self._failed_at < _JUST_FAILED
+        return self._failed if self.child is None and is_new else self.child
 
     def _find_failed_child(self) -> None:
         for each in processes.tree(self.pid):

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _TIMED = (
     *(protocol.TaskStarted, protocol.TaskNotStarted, protocol.TaskExited, protocol.TaskEnded),
-    *(protocol.UsageSampled, protocol.Progress, protocol.ProgressIgnored, protocol.Fault),
+    *(protocol.UsageSampled, protocol.Progress, *protocol.NOTICES, protocol.Fault),
 )
 """The messages whose time is changed from the host's clock to this machine's."""
 _LONGEST_HELLO = 1.0

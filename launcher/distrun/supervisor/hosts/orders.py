@@ -70,7 +70,7 @@ _OF_FILES = {"FilesRequested", "FileDataReceived"}
 """What follows the list of the program's files, any number of times."""
 _UNASKED = {"Ack", "AgentExiting", "Damage", "Fault", "Heartbeat", "LogData", "Reattached"}
 _OF_TASKS = (
-    *(*_STAGES, protocol.Progress, protocol.ProgressIgnored, protocol.TaskListening),
+    *(*_STAGES, protocol.Progress, *protocol.NOTICES, protocol.TaskListening),
     protocol.UsageSampled,
 )
 _DEEPEST = 10
@@ -165,7 +165,7 @@ class Orders:
         name, task = type(report).__name__, report.task
         if task not in self._stages:
             return Cause(Code.REPORT_OF_FOREIGN_TASK, task=task, name=name)
-        if isinstance(report, (protocol.Progress, protocol.ProgressIgnored)):
+        if isinstance(report, (protocol.Progress, *protocol.NOTICES)):
             return None
         before, after = _STAGES.get(type(report), _WHILE_RUNNING)
         if self._stages[task] != (report.attempt, before):
