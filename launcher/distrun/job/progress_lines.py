@@ -19,7 +19,7 @@ _FLAGS = re.ASCII | re.IGNORECASE
 _HINT = re.compile(
     r"\d(?:[\s/,|:\])]|epoch).{0,400}(?:loss|acc|ppl)|(?:loss|acc|ppl).{0,400}(?:epoch|step)"
     r"|(?:ep(?:och|isode)?|step|iter|iteration|batch)['\"]?[\s:.=#\[(]{0,8}\d"
-    r"|\d(?:\]?\t|:\tlearn| avg\b| \|\|)|total_timesteps|loss.{1,40}\[\s{0,8}\d{1,9}/"
+    r"|\d(?:\]?\t|:\tlearn| avg\b| \|\||\s?%)|total_timesteps|loss.{1,40}\[\s{0,8}\d{1,9}/"
     r"|(?:[|\]━][^\w|]{0,12}|\d of\s{1,3})\d{1,9}[/)]"
     r"|\A\W{0,40}(?:epochs?|episode|(?:global_)?step|iter(?:ation)?)\W{1,40}[a-z]|\AE\s{1,9}#\s",
     _FLAGS,
@@ -103,6 +103,15 @@ _FRACTION_FIRST = re.compile(
     _FLAGS,
 )
 """`1/10 epochs, loss 0.3`, `100/1000 loss: 0.5`, and `Progress: 10% (100/1000), loss: 0.5`."""
+_PERCENT = re.compile(
+    r"(?:\W{0,3}(?:[iwe]?\d|info\b)(?:(?!util|mem|disk|[cg]pu|acc|usage|pruned).){0,80}[\]:|-]\s{0,4})?"
+    r"\W{0,9}(?P<word>(?:(?:training|overall|total|job|percent)\s)?(?:progress|train(?:ing)?|completed?"
+    r"|done|finished|processed|epoch[\s:#]{0,3}\d{1,9}(?:\s?(?:/|of)\s?\d{1,9})?)\b[\s:=,\[(-]{0,8})?"
+    r"(?:[\[|(][^\w\]|)]{3,400}[\]|)]\s{0,4})?(?P<percent>(?:100|\d{1,2})(?:\.\d{1,6})?)\s?%"
+    r"(?(word).{0,200}|(?:[^\w]{1,400}|\s{0,4})(?:(?:complete|done|finish)\w{0,2}\b|eta\b.{0,40})?\W{0,9})\Z",
+    _FLAGS,
+)
+"""Nothing but a share of the work: `47%`, `Progress: 47.0 %`, `[####    ] 47%`."""
 _AT_STEP = re.compile(
     rf"(?P<name>loss|cost|accuracy|error)\b.{{0,40}}?\b(?:at|for|after) "
     rf"(?:step|epoch|iteration|batch) \d{{1,15}}\s?(?:[:=]|is)\s{{0,6}}"
@@ -165,7 +174,7 @@ _OF_TEST = re.compile(
 def read_values(line: str) -> dict[str, str] | None:
     """Return what a line says by the keys of a report: EPOCH, EPOCHS, STEP, STEPS and metrics.
 
-    None if it does not look like progress.
+    PERCENT is a share of the work. None if it does not look like progress.
     """
     line = line[:_MOST_CHARACTERS]
     bar = _BAR.search(line)
@@ -199,14 +208,23 @@ def read_values(line: str) -> dict[str, str] | None:
     if first is not None:
         key = "EPOCH" if first["epoch"] else "STEP"
         values = {key: first["count"], f"{key}S": first["total"]}
+    share = {} if "STEP" in values or of_test else _share(line)
     bare = _BARE.match(line) if metrics.keys() <= RATES else None
     if bare is not None and _OTHER_WORK.search(bare["logger"] or ""):
         return None
     is_told = bare is None or "EPOCH" in values or any(map(bare.group, ("logger", "total", "rest")))
     has_both = {"EPOCH", "STEP"} <= values.keys() and not _OTHER_WORK.search(line)
-    is_told &= bool(bar or bare or numbered or metrics.keys() - RATES or (has_both and not metrics))
-    counts = {key: str(int(value)) for key, value in values.items()}  # `Epoch: 0003`
+    is_told &= bool(
+        bar or bare or numbered or share or metrics.keys() - RATES or (has_both and not metrics)
+    )
+    counts = {key: str(int(value)) for key, value in values.items()} | share  # `Epoch: 0003`
     return {**metrics, **counts} if counts and is_told else None
+
+
+def _share(line: str) -> dict[str, str]:
+    share = _PERCENT.match(line)
+    is_other = share is None or _OTHER_WORK.search(line, 0, share.start("percent"))
+    return {} if share is None or is_other else {"PERCENT": share["percent"]}
 
 
 class _Table:
@@ -262,7 +280,7 @@ class ProgressLines:
         form = "".join(_ANY_NUMBER.sub("#", drawn).split())
         found = _EPOCH.search(line)
         epoch, step = (int(values.get(key, 0)) for key in ("EPOCH", "STEP"))
-        place = (epoch, step, float((found and found["fraction"]) or 0))
+        place = (epoch, step, float(values.get("PERCENT") or (found and found["fraction"]) or 0))
         before = self._last.get(form)
         if before is None and len(self._last) >= _MOST_FORMS:
             return []

@@ -12,6 +12,8 @@ from distrun.words.formats import format_duration, format_short
 _COUNTS = (("EPOCH", "EPOCHS"), ("STEP", "STEPS"))
 """The keys of a number that grows, and of its total."""
 _RATE = "EXAMPLES_PER_SEC"
+_PERCENT = "PERCENT"
+"""The share of the work, or of an epoch, that a program without counts has done."""
 _ETA = "ETA"
 """The seconds that the task's present bar has left: mostly, until the end of an epoch."""
 _SAVING = "SAVING"
@@ -55,13 +57,14 @@ def progress_words(
         at_end: leave out the rate, and the step if there are epochs.
     """
     counts = [_count(values, *keys) for keys in _COUNTS]
+    counts += [f"{_short(values[_PERCENT])}%"] if _PERCENT in values and not counts[1] else []
     words = [word for word in (counts[:1] if at_end and counts[0] else counts) if word]
     if left is not None:
         words.append(f"{format_duration(left)} left")
     elif is_running:
         words += _time_of_bar(values)
         words += ["saving"] if values.get(_SAVING) == "1" else []
-    known = {*(key for keys in _COUNTS for key in keys), _RATE, _ETA, _SAVING}
+    known = {*(key for keys in _COUNTS for key in keys), _RATE, _ETA, _SAVING, _PERCENT}
     names = [*(key for key in _ORDERED if key in values), *values]
     metrics = [key for key in dict.fromkeys(names) if key not in known]
     digits = 3 if at_end else 4
@@ -111,11 +114,13 @@ class TimeLeft:
     def note(self, values: Mapping[str, str], at: float, epochs_done: float | None = None) -> None:
         """Note what the task has reported. `epochs_done`: if it is not all epochs before EPOCH."""
         has_epoch, steps = "EPOCH" in values, fraction(values, "STEP", "STEPS")
+        if steps is None and _PERCENT in values:
+            steps = fraction({**values, "OF": "100"}, _PERCENT, "OF")
         epochs = number(values.get("EPOCHS", "")) if has_epoch else 1.0
         done = (number(values.get("EPOCH", "1")) or 0) - 1 if epochs_done is None else epochs_done
         if not epochs or not 0 <= done <= epochs or (steps is None and not has_epoch):
             return
-        totals = epochs, None if has_epoch else number(values["STEPS"])
+        totals = epochs, None if has_epoch else number(values.get("STEPS", ""))
         reached = steps or 0.0 if epochs == 1 else done
         if totals in self._furthest or len(self._furthest) < _MOST_BARS:
             begins_again = reached < self._furthest.get(totals, 0.0)
