@@ -86,6 +86,9 @@ def test_the_backoff_doubles_up_to_its_bound_less_a_little() -> None:
     assert found == delays("job-1", backoff=1.0, backoff_max=30.0), "a replay says the same"
     assert found != delays("job-2", backoff=1.0, backoff_max=30.0), "other jobs wait otherwise"
     assert len(set(found[5:])) == 3
+    first, *others = delays("job-1", backoff=0.01)
+    assert first < 0.1
+    assert set(others) == {1.0}, "the verdict may end the restarts: it comes first"
 
 
 def test_what_is_told_of_an_attempt_too_late_changes_nothing() -> None:

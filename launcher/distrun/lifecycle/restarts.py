@@ -49,6 +49,8 @@ _HOST_PREEMPTIONS = (Code.POD_PREEMPTED, Code.POD_DELETED, *SLURM_STOPS)
 """Causes of the loss of a host that was taken away, for example preempted."""
 _OWN_SIGNALS = (Code.PREEMPTED, Code.EXITED_AFTER_EXCEPTION)
 """With a path: a line of a shell script that sends the signal to the script's own processes."""
+_VERDICT_SECONDS = 1.0
+"""How long it takes at most to see whether a failure is the same as the one before."""
 _JITTER = 0.25
 _MOST_DOUBLINGS = 62
 
@@ -193,7 +195,10 @@ def open_incident(
     after = decision.before.after(decision.is_free)
     number = state.last_restart + 1 if joined is None else joined.number
     announced = joined if joined is not None and joined.refusal is None else None
-    delay = _backoff(state.job_id, policy, after, number)
+    last = max(state.last_restart, number)
+    early = _with_failure(state, failed, decision.cause, last)
+    is_again = early.count > 1  # then the verdict may end the restarts
+    delay = max(_backoff(state.job_id, policy, after, number), is_again * _VERDICT_SECONDS)
     if refusal is not None:
         # The other processes of a host whose task was killed may be killed at this moment.
         delay = KILL_GRACE if any(each.was_killed for each in members) else 0.0
@@ -201,7 +206,6 @@ def open_incident(
         delay = max(0.0, announced.due_at - at)
     replaced = state.incidents.keys() & _replaced(members, joined)
     state, actions = cancel_incidents(state, replaced)
-    last = max(state.last_restart, number)
     incident = Incident(
         number=number,
         budget=decision.budget,
@@ -212,7 +216,7 @@ def open_incident(
         due_at=at + delay,
         attempts_left=sum(not task.has_ended for task in members),
         is_free=decision.is_free and refusal is None,
-        early=_with_failure(state, failed, decision.cause, last),
+        early=early,
         refusal=refusal,
     )
     if refusal is not None and joined is not None:
