@@ -435,4 +435,5 @@ def _is_of_another_script(
     if begins is None or begins[2] in scripts:
         return False
     text = read_program(begins[1])
-    return not (text and _is_caught(text, int(begins[3])))
+    is_here = text or begins[1].startswith("/")  # not in a text that the program prints
+    return bool(is_here) and not (text and _is_caught(text, int(begins[3])))

@@ -32,6 +32,8 @@ _CAUSE = "The above exception was the direct cause of the following exception:"
 GROUP = re.compile(r"^ +[|+] ?(?!-)")
 """The prefix of each line of an ExceptionGroup."""
 _IN_GROUP = re.compile(r"^\s*[|+]")
+_PLACED = re.compile(r"File \"|\S:\d+\b")
+"""What a frame has."""
 _SYNTAX = re.compile(r"(?:SyntaxError|IndentationError|TabError): ")
 """Python prints these without a traceback if they are in the program itself."""
 _MOST_SYNTAX_LINES = 4
@@ -144,8 +146,8 @@ def tracebacks(raw: Sequence[str], lines: Sequence[str]) -> list[Traceback]:
     within = ""
     for first, stop in _spans(raw, lines):
         exception = _exception(lines, first, stop)
-        if exception is None:
-            continue
+        if exception is None or not any(map(_PLACED.search, lines[first + 1 : exception])):
+            continue  # prose
         above = _line_above(lines, first)
         linked = found[-1] if found and above in (_HANDLING, _CAUSE) else None
         spawned = next(filter(_SPAWNED.match, lines[first + 2 : first + 3]), "")
