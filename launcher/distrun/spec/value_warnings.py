@@ -33,8 +33,8 @@ _OPTION = (
     r"(?:(?:checkpoints?|ckpts?|snapshots?|backup|restore|model|save)[_-]?(?:dir|directory|folder)"
 )
 _RESUMED = (
-    r"--?(?:(?:resume[_-]from[_-])?(?:checkpoint|ckpt|restore)(?:[_-](?:path|from))?"
-    r"|resume[_-](?:path|from))"
+    r"(?P<resumed>(?:--?|(?:\w+\.){0,4})(?:(?:(?:resume|load)[_-](?:from[_-])?)?"
+    r"(?:checkpoint|ckpt|restore)(?:[_-](?:path|from))?|(?:resume|continue)[_-](?:path|from)|resume))"
 )
 _CHECKPOINTS = re.compile(rf"{_OPTION}|checkpoints|ckpts)|{_RESUMED}", re.IGNORECASE)
 _CHECKPOINTS_1 = re.compile(
@@ -45,6 +45,8 @@ _NO_FOLDER = re.compile(
     r"-|\w+:/|(?:none|null|true|false|yes|no|on|off|auto|last|latest|best|[\d.]+)?\Z", re.IGNORECASE
 )
 """What these options may have as a value that is none, or is the same everywhere."""
+_ONE_OF_MANY = re.compile(r"(?:\w*[-_])?\d+|last|latest|best", re.IGNORECASE)
+"""The name of one checkpoint in a folder, which may be the beginning of files' names."""
 _OWN_DISK = re.compile(r"/(?:tmp|var/tmp|dev/shm|run|root|local\w*)(?:/|\Z)")
 """What each host has on a disk of its own, mostly."""
 _ADDRESS = re.compile(r"\bDISTRUN_ADDRESS\b")
@@ -69,8 +71,14 @@ def checkpoint_folders(spec: Spec) -> dict[str, tuple[str, str]]:
         for word, following in zip(args, (*args[1:], ""), strict=False):
             option, is_whole, value = word.partition("=")
             folder = value if is_whole else following if word.startswith("-") else ""
-            if form.fullmatch(option) and not _NO_FOLDER.match(folder):
-                is_file = os.path.splitext(folder)[1] != ""
+            matched = form.fullmatch(option)
+            if matched is None or (option.endswith("resume") and "/" not in folder):
+                continue  # the name of a run, perhaps
+            if not _NO_FOLDER.match(folder):
+                name = os.path.basename(folder)
+                is_file = os.path.splitext(name)[1] or (
+                    matched["resumed"] and _ONE_OF_MANY.fullmatch(name)
+                )
                 folder = os.path.dirname(folder) or "." if is_file else folder
                 found.setdefault(folder, (key, option))
     return found
