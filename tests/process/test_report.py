@@ -184,6 +184,12 @@ def test_all_jobs_are_compared(distrun: Distrun, terminal: OpenTerminal) -> None
         (["long", "none"], "there is no job 'none'"),
     ):
         assert said in distrun.told(2, "compare", *names)
+    many = [f"long-{each}-{each[:6]}" for each in (name * 20 for name in "bcdef")]
+    for name in many:
+        write_long_job(distrun.home / "jobs" / name, hosts=2)
+    shown = distrun.checked("compare", "long-aaaaaa", *many).stdout
+    assert "\n\nthe same in all: state succeeded, " in shown
+    assert sum(line.startswith("JOB") for line in shown.splitlines()) > 1
     assert distrun("kill", jobs[2]).returncode == 0
 
 

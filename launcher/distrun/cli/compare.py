@@ -22,6 +22,8 @@ from distrun.words.table import Column, make_table
 
 Row = tuple[str, Sequence[str]]
 _FEWEST, _MOST = 2, 6
+_MOST_IN_FULL, _WIDEST_IN_PIPE = 3, 120
+"""Jobs without a line of what is the same in all, and columns."""
 _WIDEST_VALUE = 32
 """Characters of a column; longer values are folded."""
 _LARGEST_COUNT = 1e15
@@ -64,8 +66,14 @@ def command(jobs: tuple[str, ...], output: str | None, as_json: bool) -> int:
             }
         )
     else:
-        _print_table(ids, list(_figures(runs)))
+        figures = list(_figures(runs))
+        alike = [(name, each) for name, each in figures if len({*each}) == 1]
+        alike = alike if len(ids) > _MOST_IN_FULL and len(alike) < len(figures) else []
+        _print_table(ids, [each for each in figures if each not in alike])
         console.print_text("")
+        if alike:
+            text = ", ".join(f"{name} {values[0]}" for name, values in alike)
+            console.print_text(f"the same in all: {text}\n", indent=2)
         if found:
             _print_table(ids, list(found.items()))
         else:
@@ -120,7 +128,8 @@ def _number(value: float | str) -> str:
 
 def _print_table(ids: Sequence[str], rows: Sequence[Row]) -> None:
     """Print rows; the jobs that do not fit beside the others follow in a further table."""
-    width = console.rich_console().width
+    out = console.rich_console()
+    width = out.width if out.is_terminal else _WIDEST_IN_PIPE
     left = max(len(name) for name, _ in rows)
     first, used = 0, left
     for index in range(len(ids) + 1):

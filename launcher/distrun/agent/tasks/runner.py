@@ -344,8 +344,9 @@ class TaskRunner:
         deaths = [] if self._deaths is None else list(child_deaths.read(self._deaths))
         for pid, status, parent_id in deaths:
             signum, parent = status & 0x7F, processes.find(parent_id)
-            if parent is None or (signum not in _OF_CRASHES if signum else not _is_python(parent)):
-                continue
+            is_python = "python" in processes.command(parent_id).partition(" ")[0]
+            if parent is None or (signum not in _OF_CRASHES if signum else not is_python):
+                continue  # programs that a shell runs may exit by any code
             for task in self._tasks.values():
                 is_own = parent.session == task.pid
                 is_own |= bool(signum) and any(each.pid == parent.pid for each in task.members())
@@ -491,13 +492,6 @@ class TaskRunner:
             self._link.send(protocol.Progress(task, values, time.time()))
         self._progress.clear()
         self._progress_report.cancel()
-
-
-def _is_python(process: processes.Process) -> bool:
-    try:
-        return "python" in os.readlink("/proc/{}/exe".format(process.pid)).rpartition("/")[2]
-    except OSError:
-        return True  # it has ended, too
 
 
 def _numbers(text: bytes) -> Set[int]:

@@ -23,9 +23,8 @@ _ENDING_SECONDS = 0.5
 _PRINTING_SECONDS = 1.0
 """How long one process may take to print where it is, before the next one is asked."""
 _MOST_FAILED, _LEAST_FAILING_SECONDS, _LONGEST_BETWEEN = 10, 5.0, 20.0
-"""When children fail one after another without end: how many, for how long, how soon each."""
-_JUST_FAILED = 10.0
-"""Seconds before a task's exit; a child that exited by a code earlier is not the reason."""
+"""When children fail one after another without end: how many, for how long, how soon each, and how
+soon the task exits by the last one."""
 _LEAST_CONTACT_CHECKS = 3
 _LEAST_SECONDS_SEEN = 5.0
 """A server of a shorter attempt may not have been seen."""
@@ -156,7 +155,7 @@ class Task:
 
     def child_at_exit(self, now: float) -> Optional[Cause]:
         """How the process failed that may have led to the exit of the first one."""
-        is_new = now - self._failed_at < _JUST_FAILED
+        is_new = now - self._failed_at < _LONGEST_BETWEEN
         return self._failed if self.child is None and is_new else self.child
 
     def _find_failed_child(self) -> None:
