@@ -146,7 +146,9 @@ def tracebacks(raw: Sequence[str], lines: Sequence[str]) -> list[Traceback]:
     within = ""
     for first, stop in _spans(raw, lines):
         exception = _exception(lines, first, stop)
-        if exception is None or not any(map(_PLACED.search, lines[first + 1 : exception])):
+        if exception is None:
+            continue
+        if not (_TYPED.match(lines[exception]) or any(map(_PLACED.search, lines[first:exception]))):
             continue  # prose
         above = _line_above(lines, first)
         linked = found[-1] if found and above in (_HANDLING, _CAUSE) else None
