@@ -206,9 +206,6 @@ def _host_ready(event: events.HostReady) -> str:
     )
 
 
-_GONE = "gone with it, but for those that program.results names"
-
-
 def _results_fetched(event: events.ResultsFetched) -> str:
     count, size = format_count(event.files, "file"), format_bytes(event.size)
     said = f"fetched {count} of the results ({size}) into {event.folder}"
@@ -349,7 +346,8 @@ _TEXTS: dict[type[events.Event], str | Callable[[Any], str | None]] = {
     ),
     events.FilesPreserved: lambda event: (
         f"the tasks on {event.host} left {format_count(event.files, 'file')} "
-        f"({format_bytes(event.size)}), " + (f"now in {event.folder}" if event.folder else _GONE)
+        f"({format_bytes(event.size)})"
+        + (f", now in {event.folder}" if event.folder else "; only `program.results` are kept")
     ),
     events.ResultsFetched: _results_fetched,
     events.PreflightStarted: lambda event: f"checking {format_count(event.hosts, 'host')}",
