@@ -12,6 +12,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("distrun.spec.resources.bundled_jobs", lambda: jobs)
     (tmp_path / "train.py").touch()
     (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").touch()
     (tmp_path / "program").mkdir()
     (tmp_path / "program" / "__main__.py").touch()
     return tmp_path

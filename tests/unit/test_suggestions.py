@@ -49,7 +49,7 @@ IN_WORDS = {
         "{count: 1, script: train.py}"
     ),
     "name a script, or a bundled job: mnist": "mnist",
-    "name a file in it, or a bundled job: mnist": "mnist", "widen it": "2000-2010",
+    "name src/train.py, or a bundled job: mnist": "src/train.py", "widen it": "2000-2010",
     "name program/__main__.py, or a bundled job: mnist": "program/__main__.py",
     "make it, or name another": "src", "this one cannot be off": "10s",
     "exit codes are 1 to 255": "130", 'put it in quotes: "1"': '"train.py"',

@@ -225,8 +225,9 @@ class ProgramReader(Frozen):
         bundled = f"a bundled job: {', '.join(jobs) or 'none'}"
         hint = f"name a script, or {bundled}"
         if os.path.isdir(path):
-            own = os.path.join(name, "__main__.py")
-            file = own if os.path.isfile(os.path.join(path, "__main__.py")) else "a file in it"
+            usual = ("__main__.py", "main.py", "train.py")
+            own = next((e for e in usual if os.path.isfile(os.path.join(path, e))), "")
+            file = os.path.join(name, own) if own else "a file in it"
             wrong = f" is a folder: {quoted_path(path)}", f"name {file}, or {bundled}"
         elif os.path.exists(path):
             wrong = f": {quoted_path(path)} is not a regular file", hint

@@ -193,6 +193,11 @@ def check_module(spec: Spec, target: Target) -> list[Problem]:
         where = f"neither in {target.folder}, nor in {shown}"
         message = f"there is no module {target.module!r}: {where}"
         hint = "correct the name, or name its folder: --set program.workdir=FOLDER"
+        if target.path.endswith("/__main__.py") and is_beside:
+            message = (
+                f"{target.module!r} is a package that has no __main__.py: Python cannot run it"
+            )
+            hint = f"write one of its modules: {target.module}.NAME"
         if target.module.endswith(".py"):
             hint = f"write {target.module.removesuffix('.py')}"
         return [Mark("program.module").problem(message, hint, is_certain=True)]
