@@ -161,7 +161,7 @@ def test_why_a_supervisor_has_no_pod(pods: Cluster, distrun: Distrun, pod_spec: 
 
     soon = "timeouts.start=10s"
     missing = refusal("kubernetes.service_account=nosuch")
-    assert 'serviceaccount "nosuch" not found' in missing
+    assert 'serviceaccounts "nosuch" not found' in missing
     lacking = refusal("kubernetes.service_account=default")
     assert "its service account may not create jobs, get jobs" in lacking
     assert "is unschedulable" in refusal("kubernetes.pod.spec.nodeSelector={pool: gpu}", soon)
