@@ -263,9 +263,11 @@ class Supervisor:
         if isinstance(report, protocol.TaskExited):
             self._running.end(report.task, report)
         elif not isinstance(report, protocol.NOTICES) or self._running.is_on(host, report):
-            self.emit(report)
             if isinstance(report, protocol.ChildrenFail):
+                if self._job.state.tasks[report.task].first_step_at is not None:
+                    return  # it works nevertheless
                 self._running.signs.record(report.task, "")  # what they print is no sign of life
+            self.emit(report)
         if isinstance(report, (protocol.TaskStarted, protocol.TaskNotStarted)):
             self._starts.on_answer(host, report.task)
         if isinstance(report, protocol.TaskStarted):
