@@ -1,5 +1,6 @@
 """A copy of files as it comes about on a host, with both ends of the link in one process."""
 
+import hashlib
 import os
 import random
 import time
@@ -341,10 +342,12 @@ def test_the_cache_keeps_the_newest_blobs_up_to_its_limit(host: Host, job: Path)
     assert b"0" * 20 not in kept
     assert (job / "big").read_bytes() in kept
     (host.state / "files" / ".part-old").write_text("of an agent that was killed")
-    os.utime(host.state / "files" / ".part-old", (1, 1))
+    os.utime(host.state / "files" / ".part-old", (time.time() - 2 * 86400,) * 2)
     host.transfer(manifest_of(job))
     host.receiver.close()
     assert not list((host.state / "files").glob(".part-*"))
+    (again,) = (host.state / "files").rglob(hashlib.sha256(b"3" * 20).hexdigest())
+    assert again.stat().st_mtime > time.time() - 500, "used just now: the last to be removed"
 
 
 def test_the_folder_of_a_long_job_is_not_taken_for_an_old_one(tmp_path: Path) -> None:
