@@ -198,3 +198,18 @@ def test_a_killed_child_is_named(then: str, distrun: Distrun) -> None:
     done = distrun.launch("", program={"script": "own.py"}, timeouts=stall)
     assert done.returncode, done.stderr
     assert re.search(said, done.stderr), done.stderr
+
+
+WAITING = """\
+import os, subprocess, time
+for _ in range(90 if os.environ["DISTRUN_TASK"] == "worker:1" else 0):
+    subprocess.call(["test", "-e", "data"])
+    print("waiting for data", flush=True)
+    time.sleep(0.1)
+"""
+
+
+def test_who_asks_again_and_again_does_not_hang(distrun: Distrun) -> None:
+    (distrun.cwd / "own.py").write_text(WAITING)
+    done = distrun.launch("", program={"script": "own.py"}, timeouts={"stall": "2s"})
+    assert done.returncode == 0, done.stderr

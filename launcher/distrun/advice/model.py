@@ -80,7 +80,7 @@ class Advice(Frozen, kw_only=True):
         amount: steps a second, calls that were traced, cores that are used,
             seconds of a round trip, or a share of the time.
         usual: the same of the others; of short steps, how many there are a second.
-        name: the function that is traced, the children's error, or the user's line.
+        name: the function that is traced, or the user's line.
         reasons: how the task differs.
     """
 

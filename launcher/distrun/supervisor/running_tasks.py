@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Collection, Sequence
@@ -17,6 +18,7 @@ from distrun.job.stacks import Stacks, places
 from distrun.job.steps import numbers
 from distrun.plan import TaskPlan
 from distrun.spec.model import Ready
+from distrun.spec.regular_file import open_regular_file
 from distrun.supervisor.cluster_check import ClusterCheck
 from distrun.supervisor.failure_analyzer import FailureAnalyzer
 from distrun.supervisor.hosts.background_calls import Question
@@ -43,6 +45,7 @@ _SAMPLED = 0.03
 _LATENESS = 2.0
 """Seconds by which the time of printed progress may be late: it is that of reading the log."""
 _MOST_SAVES = 2000
+_ERRORS_BYTES = 16384
 
 
 class RunningTask:
@@ -231,6 +234,17 @@ class RunningTasks:
         known = self._job.state.tasks.get(task)
         if known is not None and known.is_in_group:
             self.signs.end(task)
+
+    def note_failing_children(self, task: str) -> None:
+        """What a task prints is no sign of life any more, if its children print that they fail."""
+        start = max(0, self._job.folder.size_of_log(task) - _ERRORS_BYTES)
+        with (
+            contextlib.suppress(OSError),
+            open_regular_file(self._job.folder.log_of(task)) as file,
+        ):
+            file.seek(start)
+            if b"Traceback (most recent call last)" in file.read(_ERRORS_BYTES):
+                self.signs.record(task, "")
 
     def record_rest(self) -> None:
         """Record the last progress of all tasks: the job ends."""

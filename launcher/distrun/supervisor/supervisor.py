@@ -266,7 +266,7 @@ class Supervisor:
             if isinstance(report, protocol.ChildrenFail):
                 if self._job.state.tasks[report.task].first_step_at is not None:
                     return  # it works nevertheless
-                self._running.signs.record(report.task, "")  # what they print is no sign of life
+                self._running.note_failing_children(report.task)
             self.emit(report)
         if isinstance(report, (protocol.TaskStarted, protocol.TaskNotStarted)):
             self._starts.on_answer(host, report.task)
