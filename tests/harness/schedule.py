@@ -1,11 +1,20 @@
 """Which of several pytest processes runs which test, and when."""
 
 import re
-import zlib
 
 from xdist.scheduler import LoadScopeScheduling
 
+TRAINING = {
+    "examples that train": (
+        *("tests/e2e/test_examples.py", "tests/e2e/test_first_hour.py"),
+        "tests/process/test_readme.py::test_shown_commands_do_what_is_shown",
+    ),
+    "training": ("tests/e2e/",),
+}
+"""Tests that use a process that has imported TensorFlow. That takes 6 s of CPU, and training takes
+a core and more: two processes run them, about as long, beside others that mostly wait."""
 GROUPS = {
+    **TRAINING,
     "hosts that return": ("tests/ssh/test_lost_hosts.py", "tests/ssh/test_sync.py"),
     "hosts": ("tests/ssh/",), "slurm": ("tests/slurm/",), "kubernetes": ("tests/kubernetes/",),
     "wheel": ("tests/process/test_wheel.py",),
@@ -14,13 +23,10 @@ GROUPS = {
 }  # fmt: skip
 """Tests of one process each: what they share takes long to make. The first group counts."""
 _GROUP_OF_WAY = {"ssh": "hosts that return", "srun": "slurm", "kubernetes": "kubernetes"}
-TRAINING = ("tests/e2e/", "tests/process/test_readme.py::test_shown_commands_do_what_is_shown")
-"""Tests that use a process that has imported TensorFlow. That takes 6 s of CPU, and training takes
-a core and more: only `TRAINERS` processes run them, beside others that mostly wait."""
-TRAINERS = 2
 FIRST = (
+    *(path for paths in TRAINING.values() for path in paths),
     *("tests/unit/test_style.py", "tests/ssh/", "tests/slurm/", "tests/kubernetes/"),
-    *("tests/reach/", *TRAINING, "tests/process/test_wheel.py", "tests/process/"),
+    *("tests/reach/", "tests/process/test_wheel.py", "tests/process/"),
 )
 """The long tests come first, so that no process ends alone with one of them."""
 
@@ -29,8 +35,6 @@ class Schedule(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has n
     """Gives each process one test after another, and those that share something to one process."""
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(TRAINING):
-            return f"training {zlib.crc32(nodeid.encode()) % TRAINERS}"
         if nodeid.startswith("tests/reach/"):
             way = re.split(r"\W", nodeid.partition("[")[2])
             return next((_GROUP_OF_WAY[each] for each in way if each in _GROUP_OF_WAY), nodeid)
