@@ -452,14 +452,19 @@ def test_an_exception_is_found_whose_message_is_long(world: Launch) -> None:
     assert (verdict["kind"], verdict["cause_code"]["text"][-1]) == ("exception", "…")
 
 
-@pytest.mark.parametrize(("second", "attempts"), [("a bad batch", 2), ("another", 3)])
-def test_a_failure_that_comes_again_ends_the_job(second: str, attempts: int, world: Launch) -> None:
+@pytest.mark.parametrize(
+    ("second", "attempts", "code"),
+    [("a bad batch", 2, 1), ("another", 3, 1), ("a bad batch", 2, 134)],
+)
+def test_a_failure_that_comes_again_ends_the_job(
+    second: str, attempts: int, code: int, world: Launch
+) -> None:
     job = world(1, cluster={"worker": 1})
     for said in ("a bad batch", second, second):
         job.print("worker:0", f"Traceback (most recent call last):\nValueError: {said}\n")
-        job.exit("worker:0", 1)
+        job.exit("worker:0", code) if code < 128 else job.die("worker:0", code - 128)
         job.advance(1)
-    assert (job.end(), len(job.attempts)) == (1, attempts)
+    assert (job.end(), len(job.attempts)) == (code, attempts)
     assert "failure_recurs" in job.outcome
 
 
