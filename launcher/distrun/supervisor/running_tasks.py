@@ -237,13 +237,15 @@ class RunningTasks:
 
     def note_failing_children(self, task: str) -> None:
         """What a task prints is no sign of life any more, if its children print that they fail."""
+        from distrun.verdict.traceback_forms import START  # few jobs need it
+
         start = max(0, self._job.folder.size_of_log(task) - _ERRORS_BYTES)
         with (
             contextlib.suppress(OSError),
             open_regular_file(self._job.folder.log_of(task)) as file,
         ):
             file.seek(start)
-            if b"Traceback (most recent call last)" in file.read(_ERRORS_BYTES):
+            if START.encode() in file.read(_ERRORS_BYTES):
                 self.signs.record(task, "")
 
     def record_rest(self) -> None:

@@ -421,6 +421,7 @@ class ChildrenFail(Report):
 
 
 NOTICES = (ProgressIgnored, ChildrenFail)
+"""What is told of a task at any time while it runs."""
 
 
 class Fault(Report):

@@ -344,14 +344,16 @@ class TaskRunner:
         deaths = [] if self._deaths is None else list(child_deaths.read(self._deaths))
         for pid, status, parent_id in deaths:
             signum, parent = status & 0x7F, processes.find(parent_id)
-            is_python = "python" in processes.command(parent_id).partition(" ")[0]
-            if parent is None or (signum not in _OF_CRASHES if signum else not is_python):
-                continue  # programs that a shell runs may exit by any code
+            if parent is None or (signum and signum not in _OF_CRASHES):
+                continue
             for task in self._tasks.values():
                 is_own = parent.session == task.pid
                 is_own |= bool(signum) and any(each.pid == parent.pid for each in task.members())
                 if pid == task.pid or task.is_stopping or not is_own:
                     continue
+                program = processes.command(parent_id).partition(" ")[0]
+                if not signum and "python" not in program:
+                    continue  # programs that a shell runs may exit by any code
                 oom = self._oom.find_kill(pid, False) if signum == signal.SIGKILL else None
                 child = Cause(Code.CHILD_KILLED, pid=pid, signal=signum, status=status >> 8 or None)
                 child = child._replace(within=() if oom is None else (oom,))

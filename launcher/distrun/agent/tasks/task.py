@@ -22,7 +22,7 @@ _ENDING_SECONDS = 0.5
 """How long the processes of a program may take to end after its first one, on a busy host, too."""
 _PRINTING_SECONDS = 1.0
 """How long one process may take to print where it is, before the next one is asked."""
-_MOST_FAILED, _LEAST_FAILING_SECONDS, _LONGEST_BETWEEN = 10, 5.0, 20.0
+_FEWEST_FAILED, _LEAST_FAILING_SECONDS, _LONGEST_BETWEEN = 10, 5.0, 20.0
 """When children fail one after another without end: how many, for how long, how soon each, and how
 soon the task exits by the last one."""
 _LEAST_CONTACT_CHECKS = 3
@@ -147,11 +147,11 @@ class Task:
             self._fails_since, self._fails = now, 0
         self._failed, self._failed_at, self._fails = child, now, self._fails + 1
         seconds = now - self._fails_since
-        if self._fails < _MOST_FAILED or seconds < _LEAST_FAILING_SECONDS:
+        if self._fails < _FEWEST_FAILED or seconds < _LEAST_FAILING_SECONDS:
             return None
         self._fails_since = math.inf
-        told = child._replace(code=Code.CHILDREN_FAIL, task=self.name)
-        return told._replace(count=self._fails, seconds=seconds)
+        count = self._fails
+        return child._replace(code=Code.CHILDREN_FAIL, task=self.name, count=count, seconds=seconds)
 
     def child_at_exit(self, now: float) -> Optional[Cause]:
         """How the process failed that may have led to the exit of the first one."""
