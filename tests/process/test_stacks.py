@@ -158,7 +158,10 @@ def test_a_profile_shows_what_was_sampled_until_the_end(distrun: Distrun) -> Non
     distrun.checked("run", "-n", "1", "-d", "t.py")
     agents = psutil.Process(distrun.status()["supervisor_pid"]).children
     profile = distrun.start("profile", "--seconds", "300", "-o", "p.json")
-    wait_until(lambda: any("record" in each.cmdline() for each in agents(recursive=True)))
+    wait_until(lambda: [each for each in agents(recursive=True) if "record" in each.cmdline()])
+    (recorder,) = [each for each in agents(recursive=True) if "record" in each.cmdline()]
+    # It first reads the program's symbols; then it sleeps after each sample.
+    wait_until(lambda: recorder.num_ctx_switches().voluntary > 50)
     (distrun.cwd / "stop").touch()
     assert profile.wait(60) == 0
     assert "t.py" in (distrun.cwd / "p.json").read_text()
