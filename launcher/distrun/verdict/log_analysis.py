@@ -83,6 +83,13 @@ OF_PROGRAM = re.compile(
     r"|ChildFailedError"
 )
 """What a program says if one of Python, or a script, that it runs has failed."""
+_RANK_FAILED = re.compile(
+    r"(?P<is_late>mpirun|mpiexec|prterun) detected that one or more processes exited with non-zero"
+    r"|Primary job +terminated normally, but \d+ process returned|=   BAD TERMINATION OF ONE OF"
+    r"|Process \d+ exit with status code \d|srun: error: \S+: tasks? [\d,-]+: Exited with"
+    r"|.*\btorch\b.*(?:Sending process \d+ closing signal|failed \(exitcode: \d+\) local_rank: )"
+)
+"""What a program that runs several ranks says once one has failed; the others may train on."""
 _SIGTERM = re.compile(
     r"(?i)\bsigterm\b|\bsignal (?:15|term)\b|\bpreempt(?:ed|ion)\b"
     r"|\bterminat(?:e|ion) (?:signal|request|notice)|\breceived? termination"
@@ -111,8 +118,11 @@ _GENERATED = ("<", "__autograph_generated_file")
 _CONVERTED = re.compile(r"(?<!\s)\s+\*+$")
 """Follows the name of a function that AutoGraph has converted."""
 SERVING = re.compile(r"Started server with target: grpc://(\S+)")
-_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]{0,999}(?:\x07|\x1b\\)")
-"""Colours, and links of a terminal."""
+_COLOUR = re.compile(
+    r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]{0,999}(?:\x07|\x1b\\)"
+    r"|\[\d{1,9}(?:,\d{1,9})?\]<std(?:out|err)>: ?"
+)
+"""Colours, links of a terminal, and the rank that mpirun writes before each piece of output."""
 _TENSORFLOW = "tensorflow."
 _MESSAGE_ENDS = ("[[", "[Op:")
 _LAST_LINES = 20
@@ -126,6 +136,8 @@ _LAST_ABORT = 60
 _MOST_LATER_LINES = 3
 _MOST_LATER_LINES_EXIT_1 = 25
 """Python exits 1 after a traceback: the lines after it may then be a long message."""
+_MOST_LINES_OF_RANKS = 10
+"""What other ranks print until what runs them has noticed that one failed."""
 _MOST_LINES_AT_EXIT = 400
 """What handlers at exit print, a summary for example; none of it names a step or an epoch."""
 STEPS = re.compile(
@@ -260,7 +272,8 @@ class LogAnalysis:
         """Yield the analyses up to each exception before the last that processes print in a row."""
         last = self.raised
         later = self._later_lines(last) if last is not None and last.linked is None else -1
-        row = [e for e in self.tracebacks if not e.is_ignored and self._later_lines(e) == later]
+        all_shown = [each for each in self.tracebacks if not each.is_ignored]
+        row = [e for e in all_shown if self._later_lines(e) == later or self._ends_rank(e)]
         handled = [each.linked for each in row]
         shown = (each for each in row if each not in handled and each != last)
         yield from (self.until(each.stop) for each in itertools.islice(shown, _MOST_PROCESSES))
@@ -272,9 +285,23 @@ class LogAnalysis:
         if which.is_uncaught_aside and self.waits_for_others:
             return True
         if not which.aside and self._trains_on_after(which):
-            return False
+            return self._ends_rank(which)
         is_at_exit = self._code == 1 and later <= _MOST_LINES_AT_EXIT
         return later <= most or (is_at_exit and self.takes_no_step_after(which.exception))
+
+    def _ends_rank(self, which: Traceback) -> bool:
+        """Whether what runs several ranks says soon after a traceback that one of them failed."""
+        end = self._message_ends[which.exception]
+        at, is_late = next((each for each in self._failed_ranks if each[0] >= end), (0, False))
+        most = _MOST_LATER_LINES_EXIT_1 if is_late else _MOST_LINES_OF_RANKS
+        between = (index for index in range(end, at) if not self._may_follow_end(index))
+        return self._code == 1 and at > 0 and sum(1 for _ in between) <= most
+
+    @cached_property
+    def _failed_ranks(self) -> list[tuple[int, bool]]:
+        """Where the log says that a rank has failed, and whether only after all have ended."""
+        said = ((at, _RANK_FAILED.match(line)) for at, line in enumerate(self.lines))
+        return [(at, bool(found["is_late"])) for at, found in said if found is not None]
 
     def _is_of_handler(self, last: Traceback, first: Traceback) -> bool:
         """Whether what handles an exception, or cleans up after it, has a mistake of its own."""
@@ -621,6 +648,11 @@ class LogAnalysis:
         for index in range(last or 0, max(-1, (last or 0) - _LAST_LINES), -1):
             if ERROR.search(self.lines[index]) and not LOGGED.match(self.lines[index]):
                 return index
+        for at, _ in self._failed_ranks[:1]:
+            for index in range(at - 1, max(-1, at - _MOST_LINES_OF_RANKS), -1):
+                line = self.lines[index]
+                if line.strip() and not (_RULE.match(line) or STEPS.search(line)):
+                    return index
         if last and _RULE.match(self.lines[last]):
             return 1 + max(
                 (at for at in range(last - 1) if _RULE.match(self.lines[at])), default=-1
