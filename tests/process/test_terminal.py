@@ -144,7 +144,7 @@ def test_without_a_name_a_running_job_is_meant(distrun: Distrun, job: str, tmp_p
 
 
 WHILE_STARTING = """
-import os, sys, time
+import os, signal, time
 from distrun.agent.linux.syscalls import ENDING_SIGNALS, blocked
 from distrun.cli import output, signals
 
@@ -157,6 +157,7 @@ for number in ENDING_SIGNALS:
             time.sleep(0.2)
             print("started")
     except signals.ENDED:
+        signal.alarm(0)  # it goes on, and may take longer than a command that ends
         print("ended")
 """
 TWICE = """
