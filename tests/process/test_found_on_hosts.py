@@ -176,6 +176,12 @@ with concurrent.futures.ProcessPoolExecutor(1) as pool:
 KILLED = {
     "a broken pool": (BROKEN, rf"{LOST} exited 7 \(exit\)"),
     "no word": (CHILD.format(11, "sys.exit(1)"), rf"{LOST} was killed by SIGSEGV \(crash\)"),
+    "what strace kills at first": (
+        """import os, subprocess, sys\nif os.environ["DISTRUN_TASK"] == "worker:1":
+    subprocess.run(["sh", "-c", "sleep 9 & kill -9 $!; sleep 1"])\n    sys.exit(3)
+__import__("time").sleep(20)""",
+        "worker:1 exited 3 by itself",
+    ),
     "a stall": (POOL, rf"{LOST} was killed by SIGKILL \(killed\)"),
     "a stall for one that exited": (EXITED, rf"{LOST} exited 7 \(exit\)"),
     "a stall while children are replaced": (

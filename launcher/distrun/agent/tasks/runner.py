@@ -36,6 +36,8 @@ _MOST_OWNERS = 8
 _LONGEST_LEFT = 255  # the supervisor refuses longer ones
 _OF_CRASHES = (4, 5, 6, 7, 8, 9, 11, 31)
 """SIGKILL, and the signals that a program causes itself."""
+_TRIES_SECONDS = 3.0
+"""From a task's start: strace and GNU parallel first try what the system can, and kill for it."""
 
 
 class TaskRunner:
@@ -355,6 +357,9 @@ class TaskRunner:
                 if not signum and "python" not in program:
                     continue  # programs that a shell runs may exit by any code
                 oom = self._oom.find_kill(pid, False) if signum == signal.SIGKILL else None
+                is_new = time.monotonic() - task.began < _TRIES_SECONDS
+                if signum == signal.SIGKILL and oom is None and is_new and "python" not in program:
+                    continue
                 child = Cause(Code.CHILD_KILLED, pid=pid, signal=signum, status=status >> 8 or None)
                 child = child._replace(within=() if oom is None else (oom,))
                 told = task.note_failed_child(child, self._loop.now())
