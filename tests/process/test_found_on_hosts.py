@@ -192,18 +192,40 @@ __import__("time").sleep(20)""",
 """What worker:1 does after the death of its child, and what is said."""
 
 
-@pytest.mark.parametrize("then", KILLED)
-def test_a_killed_child_is_named(then: str, distrun: Distrun) -> None:
+def _require_deaths() -> None:
     kernel = child_deaths.open_socket()
     if kernel is None:
-        pytest.skip("the kernel does not tell this process of killed ones")
+        pytest.skip("the kernel does not tell this process how others end")
     kernel.close()
+
+
+@pytest.mark.parametrize("then", KILLED)
+def test_a_killed_child_is_named(then: str, distrun: Distrun) -> None:
+    _require_deaths()
     text, said = KILLED[then]
     (distrun.cwd / "own.py").write_text(text)
     stall = {} if "stall" not in then else {"stall": "2s"}
     done = distrun.launch("", program={"script": "own.py"}, timeouts=stall)
     assert done.returncode, done.stderr
     assert re.search(said, done.stderr), done.stderr
+
+
+FAILS = """python -c 'import time; time.sleep(2); exit(3)' """
+SHELLS = {
+    "a pipe": (f"{FAILS} | tee log", "exited 3; its exit code is hidden at"),
+    "what follows": (f"{FAILS}; echo end", "exited 3; its exit code is hidden at"),
+    "a look": (f"{FAILS} || echo end", ""),
+    "what shows the code": (f"set -o pipefail; {FAILS} | cat || true", ""),
+}
+
+
+@pytest.mark.parametrize("what", SHELLS)
+def test_a_program_whose_exit_code_a_shell_hides(what: str, distrun: Distrun) -> None:
+    _require_deaths()
+    line, said = SHELLS[what]
+    program, success = {"command": ["bash", "-c", line]}, {"strict": True}
+    done = distrun.launch("", workers=1, program=program, success=success)
+    assert (done.returncode, said in done.stderr) == (75 if said else 0, True), done.stderr
 
 
 WAITING = """\

@@ -22,7 +22,7 @@ _ECHO = re.compile(
 )
 _QUOTES = str.maketrans("", "", "\"'")
 _EXPANDED = re.compile(r"\$\([^)]*\)|\$\{[^}]*\}|\$[\w?#$!*@]+|`[^`]*`|%\w|\\n")
-_IGNORES = re.compile(r"\|\||^(?:if|while|until|!)\s")
+_IGNORES = re.compile(r"\|\||^(?:if|while|until|!)\s|^script (?!-\w*e)")
 _TRAP = re.compile(r"trap\b.*\bexit\b.*\b(?:EXIT|ERR)\b|wait$")
 """Commands after which the code of another one is lost; `wait` alone exits 0."""
 _HIDES = re.compile(rf"(?<!>)\||{_IGNORES.pattern}")

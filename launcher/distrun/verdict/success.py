@@ -82,6 +82,8 @@ _FIELD = re.compile(r"\{[^}]*\}")
 _LEAST_SAID = 8
 _PROGRAM = re.compile(r"[\w./-]+\.py\b")
 _EXIT_SAYS = re.compile(r"\b(?:exit|SystemExit)\(f?([\"'])(.{8,300}?)\1\)")
+_LOOKS_AT_CODE = re.compile(r"\|\||&&|\$\?|PIPESTATUS|\b(?:if|while|until)\b|pipefail")
+"""A shell script that does something if a program fails."""
 _KILLS = re.compile(r"\b(?:p?kill|SIGKILL|terminate|timeout)\b")
 _AGAIN = re.compile(r"(?i)\bre-?(?:start|spawn|launch|try|tri|plac|queu|submit)")
 LOOKS = re.compile(r"\b(?:returncode|exitcode|CalledProcessError)\b|(?:if|=) os\.system\(")
@@ -134,6 +136,8 @@ def success_verdict(
     logged = [(task, LogAnalysis(read_begin(task.name), 1, task.name)) for task in done]
     logged += ((task, log_of(task)) for task in done)
     found += _went_on(logged, shell_texts, scripts, text, read_program, hidden)
+    named = {cause.task for cause, _ in found}
+    found += _hidden_codes([task for task in done if task.name not in named], shell, hider)
     found += _stopped_short(done, read_log, {cause.task for cause, _ in found}, shell)
     found += not_finite(done)
     named = {cause.task for cause, _ in found}
@@ -234,6 +238,19 @@ def _hidden_exceptions(
             continue
         cause = exception_cause(task, log)._replace(code=code, path=path)
         yield cause, (log.evidence(message.index),)
+
+
+def _hidden_codes(
+    done: list[TaskState], shell: str, hider: Callable[[str], str]
+) -> Iterator[Found]:
+    """Find tasks whose shell script went on after a Python program had failed, without a look."""
+    for task in done:
+        child = task.exit.child
+        if child is not None and child.text and not _LOOKS_AT_CODE.search(shell):
+            name = next(reversed(_PROGRAM.findall(child.text)), "python")
+            if path := hider(name.rpartition("/")[2]):
+                text = f"{child.text} exited {child.status}"
+                yield Cause(Code.COMMAND_FAILED, task=task.name, text=text, path=path), ()
 
 
 def _went_on(

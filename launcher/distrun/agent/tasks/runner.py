@@ -30,6 +30,8 @@ _PORT_CHECK_PART, _LONGEST_PORT_CHECK_INTERVAL = 0.1, 30.0
 """How long after the last look there is another one, as a part of the youngest task's life."""
 _PORT_CHECK_INTERVAL, _CONTACT_CHECK_INTERVAL, _AWAITED_PORT_CHECK_INTERVAL = 1.0, 0.5, 0.1
 """The least: usually, while a server has met nobody, and while others wait for one."""
+_PROGRAMS_SECONDS = (0.3, 1.0)
+"""When it is looked for the programs that a shell runs, before its usage is sampled."""
 _END_BYTES = 16384
 """How much of a log's end is searched for words about a limit or a port."""
 _MOST_OWNERS = 8
@@ -288,6 +290,8 @@ class TaskRunner:
             )
         )
         self._usage.start(task)
+        for seconds in _PROGRAMS_SECONDS:
+            self._loop.call_at(self._loop.now() + seconds, task.note_programs)
         self.on_child_exit()
         if task.name in self._tasks:
             self._advance(task)  # a stop may have been ordered meanwhile
@@ -355,7 +359,8 @@ class TaskRunner:
                     continue
                 program = processes.command(parent_id).partition(" ")[0]
                 if not signum and "python" not in program:
-                    continue  # programs that a shell runs may exit by any code
+                    task.note_failed_program(pid, status >> 8)
+                    continue
                 oom = self._oom.find_kill(pid, False) if signum == signal.SIGKILL else None
                 is_new = time.monotonic() - task.began < _TRIES_SECONDS
                 if signum == signal.SIGKILL and oom is None and is_new and "python" not in program:

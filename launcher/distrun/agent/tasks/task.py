@@ -36,11 +36,9 @@ class Task:
     def __init__(self, start: Start, pid: int, exec_status: int, began: float) -> None:
         order = start.order
         self.start = start
-        self.name = order.task
-        self.attempt = order.attempt
-        self.log = start.log
-        self.notify = start.notify
-        self.began = began
+        self.name, self.attempt = order.task, order.attempt
+        self.log, self.notify = start.log, start.notify
+        self.pid, self.began = pid, began
         self.port = order.port
         self.shares_port = not order.binds_port
         """Whether the agent holds its port, or what its program has left free of it."""
@@ -55,13 +53,16 @@ class Task:
         """How the last of its processes failed that has."""
         self._failed_at, self._fails_since, self._fails = 0.0, 0.0, 0
         """When that was, since when they fail alike, and how often."""
+        self._programs: Dict[int, str] = {}
+        self._failed_program: Optional[Cause] = None
+        """The commands of the Python programs that its first process, a shell perhaps, has run; and
+        how the last of these that failed has."""
         self.has_listened = False
         """Whether any of its processes was seen to listen on a port."""
         self.contact_checks = 0
         """How often it was looked for such a connection in vain."""
         self.has_met = False
         """Whether another process was seen to be connected to such a port."""
-        self.pid = pid
         self.exec_status: Optional[int] = exec_status
         """The pipe of :func:`.program.execute`; None: it has been read."""
         self.exit: Optional[Tuple[Optional[int], Optional[int]]] = None
@@ -153,10 +154,29 @@ class Task:
         count = self._fails
         return child._replace(code=Code.CHILDREN_FAIL, task=self.name, count=count, seconds=seconds)
 
+    def note_programs(self) -> None:
+        """Note the Python programs that its first process runs, if it is none itself."""
+        if "python" in processes.command(self.pid).partition(" ")[0]:
+            return
+        for pid in set(processes.children(self.pid)) - self._programs.keys():
+            program, space, arguments = processes.command(pid).partition(" ")
+            name = program.rpartition("/")[2]
+            if "python" in name:
+                self._programs[pid] = name + space + arguments
+
+    def note_failed_program(self, pid: int, status: int) -> None:
+        """Note that such a program has exited with an error. Other commands may mean nothing."""
+        if pid in self._programs:
+            text = self._programs[pid]
+            self._failed_program = Cause(Code.CHILD_KILLED, pid=pid, status=status, text=text)
+
     def child_at_exit(self, now: float) -> Optional[Cause]:
-        """How the process failed that may have led to the exit of the first one."""
-        is_new = now - self._failed_at < _LONGEST_BETWEEN
-        return self._failed if self.child is None and is_new else self.child
+        """How the process failed that may have led to the exit of the first one, or went unseen."""
+        if self.child is not None or now - self._failed_at >= _LONGEST_BETWEEN:
+            found = self.child
+        else:
+            found = self._failed
+        return self._failed_program if found is None and self.exit == (0, None) else found
 
     def _find_failed_child(self) -> None:
         for each in processes.tree(self.pid):

@@ -111,6 +111,7 @@ class UsageSampler:
             record.pids = [process.pid for process in record.task.members()]
             record.is_hidden = any(map(processes.is_hidden, [record.task.pid, *record.pids]))
             record.tree_due = now + _TREE_SECONDS
+        record.task.note_programs()
         count = ticks = pages = 0
         for pid in record.pids:
             used = processes.find(pid)
