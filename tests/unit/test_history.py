@@ -122,6 +122,7 @@ def test_a_task_that_reports_or_prints_and_uses_no_time_is_sampled_each_time(
     """Else its steps would seem to stand, and then to be made at once."""
     loop, found, log = SimulatedLoop(), list[Any](), tmp_path / "log"
     task: Any = SimpleNamespace(name="worker:0", attempt=0, pid=0, is_running=True, members=list)
+    task.note_programs = list
     task.progress, task.log = {}, str(log)
     monkeypatch.setattr(time, "time", loop.now)
     UsageSampler(loop, found.append).start(task)
@@ -141,6 +142,7 @@ def test_the_peak_of_memory_is_that_of_all_processes_together() -> None:
     loop, found, pids = SimulatedLoop(), list[Any](), [os.getpid(), os.getppid()]
     here = SimpleNamespace(is_running=True, members=lambda: map(processes.find, pids), progress={})
     task: Any = SimpleNamespace(name="worker:0", attempt=0, pid=pids[0], log="", **vars(here))
+    task.note_programs = list
     sampler = UsageSampler(loop, found.append)
     sampler.start(task)
     loop.call_next()
