@@ -233,9 +233,9 @@ class Cluster:
         node.run("sh", "-c", script)
 
     def _wait_for_nodes(self) -> None:
-        def are_ready() -> bool:
-            lines = self.kubectl("get", "nodes", "--no-headers", check=False).splitlines()
-            return sum(line.split()[1] == "Ready" for line in lines) == NODES
+        def are_ready() -> bool:  # as the scheduler sees it
+            taints = r'jsonpath={range .items[*]}{.spec.taints}{"\n"}{end}'
+            return self.kubectl("get", "nodes", "-o", taints, check=False) == "\n" * NODES
 
         wait_until(are_ready, _DEADLINE, "all nodes are ready")
         account = ("get", "serviceaccount", "default", "-o", "jsonpath={.secrets}")
@@ -288,6 +288,8 @@ class Cluster:
         self.kubectl("delete", kinds, *options, check=False)
         for node in self.nodes:
             self.kubectl("uncordon", node.name)
+        # Until a node is back, the next test's pods would all run on the other one.
+        self._wait_for_nodes()
         return left
 
     def close(self) -> None:

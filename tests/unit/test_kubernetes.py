@@ -169,16 +169,25 @@ def test_an_answer_that_is_no_list_of_objects_is_told(answer: Path, printed: byt
     assert raised.value.cause.text.startswith("its answer is not as expected")
 
 
-def test_all_that_is_invalid_in_a_manifest_is_told_and_no_answer_is(answer: Path) -> None:
+def test_all_that_is_invalid_in_a_manifest_is_told_and_no_answer_is(
+    answer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said = 'Warning: w\nThe Job "j" is invalid: \n* spec.a: Required\n* spec.b: Invalid\n'
     said += 'E1129 01:40:42.811324 3111 v2.go:104] "Unhandled Error" err="write tcp"\n'
     cause = kubectl.failure(1, said)
     assert cause.text == 'The Job "j" is invalid: * spec.a: Required * spec.b: Invalid'
     assert "`kubernetes.pod`" in str(cause_advice(cause))
-    os.mkfifo(answer)
+    answer.write_text("a c ")
     with pytest.raises(CauseError) as raised:
-        kubectl.run(["kubectl"], seconds=0.2)
-    assert raised.value.cause.text == "it had not answered within 0.2 s"
+        kubectl.require(["kubectl"], ["secret/s a", "secret/s b", "pvc/v"])
+    assert "`kubectl get secret` in" in str(cause_advice(raised.value.cause))
+    answer.unlink()
+    os.mkfifo(answer)
+    job = {"metadata": {"name": "j"}}
+    kept = _keeper(job, monkeypatch, adopts=False, kubectl=["kubectl"], start=0.4)
+    with pytest.raises(CauseError) as raised:
+        kept._create(time.monotonic())  # it is told before the supervisor gives up
+    assert raised.value.cause.text == "it had not answered within 1 s"
 
 
 SLOW = """#!/bin/sh
@@ -725,6 +734,7 @@ REFUSED = 'error when creating "STDIN": jobs.batch "j" is forbidden: '
         ("command terminated with exit code 137", "kubernetes.memory"),
         ("Error: unknown flag: --output-watch-events", "1.18 or newer"),
         ('(NotFound): secrets "a" not found; pvc "b" not found', "`kubectl get secrets,pvc`"),
+        ('(NotFound): error when creating "STDIN": namespaces "n" not found', "have the namespace"),
         (f'{REFUSED}error looking up service account n/a: serviceaccount "a" not found', "name in"),
     ],
 )  # fmt: skip
@@ -733,10 +743,13 @@ def test_the_advice_is_about_what_kubernetes_refuses(said: str, advice: str) -> 
         assert advice in str(cause_advice(Cause(code, text=said)))
 
 
-def test_plan_says_what_the_cluster_would_refuse(spec: Spec, answer: Path) -> None:
+def test_plan_says_what_the_cluster_would_refuse(
+    spec: Spec, answer: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It shows the manifest without a cluster, too."""
     program = write_program(answer.parent / "bin/kubectl", "#!/bin/sh\necho down >&2; exit 1\n")
-    assert show_plan(spec, (), as_json=True) == 0
+    assert show_plan(spec, (), as_json=False) == 0
+    assert "the cluster was not asked: kubectl exited 1: down" in capsys.readouterr().err
     for said in ("unknown field", "namespaces n not found", "getting credentials"):
         write_program(program, f"#!/bin/sh\necho {said} >&2; exit 1\n")
         with pytest.raises(HostError, match=said):
@@ -760,7 +773,7 @@ OTHERS: Json = {
     "volumes": [
         {"name": "distrun-shm", "hostPath": {"path": "/dev/shm"}},
         {"name": "a", "persistentVolumeClaim": {"claimName": "v"}},
-        {"name": "b", "secret": {"secretName": "s"}},
+        {"name": "b", "secret": {"secretName": "s", "items": [{"key": "k", "path": "p"}]}},
         {"name": "c", "secret": {"secretName": "optional", "optional": True}},
         {"name": "d", "secret": {"secretName": "without a mount"}},
     ],
@@ -800,7 +813,7 @@ def test_a_role_may_have_pods_of_its_own() -> None:
     assert shapes == [(2, {"zone": "a", "pool": "gpu"}), (1, {"zone": "a", "secret": "big"}),
                       (1, {"zone": "a"})]  # fmt: skip
     assert len({pods.name_of(each) for each in jobs}) == 3
-    assert manifest.references(*jobs) == ["configmap/c", "priorityclass/p", "pvc/v", "secret/s"]
+    assert manifest.references(*jobs) == ["configmap/c", "priorityclass/p", "pvc/v", "secret/s k"]
     own = jobs[1]["spec"]["template"]["spec"]
     assert OTHERS["volumes"][0] in own["volumes"]
     assert own["containers"][0]["env"] == OTHERS["containers"][0]["env"]

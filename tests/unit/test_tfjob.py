@@ -78,16 +78,17 @@ def test_each_field_has_its_place() -> None:
 
 def test_roles_keep_their_own_arguments_variables_and_policies() -> None:
     roles = {"Master": replicas(1, "Never"), "PS": replicas(1), "Evaluator": replicas(1)}
-    roles["Worker"] = replicas(2, args=["--fast"], env=[{"name": "A", "value": "1"}])
+    roles["Worker"] = replicas(2, "ExitCode", args=["--fast"], env=[{"name": "A", "value": "1"}])
     for role, grace in (("Master", 60), ("Worker", 120)):
         roles[role]["template"]["spec"]["terminationGracePeriodSeconds"] = grace
     spec, comments = converted(tfjob(roles, successPolicy="AllWorkers"))
     worker = {"count": 2, "args": ["--fast"], "env": {"A": "1"}}
-    chief = {"count": 1, "restart": "never"}
-    assert spec["cluster"] == {"chief": chief, "worker": worker, "ps": 1, "evaluator": 1}
+    chief, other = ({"count": 1, "restart": r} for r in ("never", {"never_on": [], "max": 100}))
+    assert spec["cluster"] == {"chief": chief, "worker": worker, "ps": other, "evaluator": other}
     kind = [spec[key] for key in ("strategy", "workers", "success")]
     assert kind == ["parameter_server", "independent", "chief"]
-    assert (spec["restart"], spec["timeouts"]) == ({"max": 100}, {"grace": "120s"})
+    restart = {"max": 100, "never_on": ["1-127"]}
+    assert (spec["restart"], spec["timeouts"]) == (restart, {"grace": "120s"})
     assert spec["kubernetes"] == {"namespace": "team", "image": "i:1", "pods": 5}
     assert "Worker.template.spec.terminationGracePeriodSeconds: holds for all roles" in comments
     assert "Master: is the role chief" in comments
@@ -186,6 +187,7 @@ del NO_COMMAND["template"]["spec"]["containers"][0]["command"]
         ("a: [", "not valid YAML"), ("- &a [*a]\n", "contains itself"),
         (ALIASES, "aliases counted in full"),
         ("kind: PyTorchJob\nmetadata: {name: a}", "no TFJob is in it: PyTorchJob a"),
+        ("kind: TfJob\napiVersion: a\nspec: {replicaSpecs: []}", "item of spec.replicaSpecs under"),
         ("kind: TFJob\nspec: {}\nspec: {}", "TFJOB:3:1: the key 'spec' is given twice"),
         ("# A\n---\nkind: A\n---\nname: {{ .Release.Name }}", "TFJOB:5:8: a key must be text"),
         ("kind: TFJob\n---\nkind: A\n---\nkind: TFJob\n", "2 TFJobs are in it: TFJob, TFJobchoose"),

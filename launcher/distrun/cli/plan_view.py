@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -73,6 +74,7 @@ def _show_manifest(spec: Spec, warnings: tuple[Problem, ...], *, as_json: bool) 
         console.print_json({"plan": {"manifest": made}, "warnings": to_json(warnings)})
     else:
         console.print_text("---\n".join(map(dump, jobs)).rstrip("\n"))
+    sys.stdout.flush()  # before what is wrong with it
     try:
         words = kubectl.prefix(spec.kubernetes)
         command = [*words, "create", "--dry-run=server", "-f", "-"]
@@ -81,6 +83,8 @@ def _show_manifest(spec: Spec, warnings: tuple[Problem, ...], *, as_json: bool) 
     except CauseError as error:  # no cluster may be in reach
         if kubectl.is_refused(error.cause):
             raise HostError(cause=error.cause) from None
+        if not as_json:
+            console.print_message(f"the cluster was not asked: {cause_text(error.cause)}")
     return 0
 
 

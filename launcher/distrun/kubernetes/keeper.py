@@ -51,6 +51,10 @@ _MARGIN = 5.0
 """How long before the end of the time for the start there is an answer, at most."""
 
 
+def _time_for(start: float) -> float:
+    return start - min(_MARGIN, start / 4)
+
+
 class _Request(NamedTuple):
     host: str
     shape: str
@@ -80,6 +84,8 @@ class Keeper:
         self._start: float | None = settings["start"]
         self._lease: float = settings["lease"]
         self._is_created: bool = settings["adopts"]
+        self._may_exist = False
+        """Whether some Jobs may be there although their creation failed."""
         self._loop = Loop()
         self._loop.watch_signals((signal.SIGTERM, signal.SIGCHLD), self._on_signals)
         self._loop.checks.append(self._answer_all)
@@ -112,7 +118,7 @@ class Keeper:
             self._next_watch.move(self._loop.now())
         while not self._ends:
             self._loop.turn()
-        if self._is_created:
+        if self._is_created or self._may_exist:
             self._remove()
         if self._watch is not None:
             self._watch.close()
@@ -147,8 +153,7 @@ class Keeper:
         is_queued = Code.POD_QUEUED in self._told.values()
         is_due = is_queued or self._deadline.when is not None
         if not request.pod and self._start is not None and not is_due:
-            seconds = self._start - min(_MARGIN, self._start / 4)
-            self._deadline.move(wanted["asked"] + seconds)
+            self._deadline.move(wanted["asked"] + _time_for(self._start))
         if not request.pod and self._next_look.when is None:
             self._next_look.move(self._loop.now() + _EVENTS_SECONDS)
         self._requests.append(request)
@@ -161,7 +166,9 @@ class Keeper:
         given = pods.as_list(self._manifests.values())
         try:
             kubectl.require(self._kubectl, self._needs)
-            kubectl.run(command, given)
+            # What hangs is told before the supervisor gives up.
+            left = asked + _time_for(self._start or _OUTAGE) - time.monotonic()
+            kubectl.run(command, given, min(max(left, _RETRY_SECONDS), kubectl.SECONDS))
         except CauseError as error:
             is_away = re.search("connect|dial tcp", error.cause.text) is not None
             is_early = time.monotonic() < asked + min(self._start or _OUTAGE, _OUTAGE)
@@ -171,8 +178,7 @@ class Keeper:
                 return
             if "AlreadyExists" not in error.cause.text:
                 self._refusal, self._failed_at = error.cause, time.monotonic()
-                if len(self._jobs) > 1 or error.cause.signal:  # some may have been created
-                    self._remove()
+                self._may_exist = len(self._jobs) > 1 or bool(error.cause.signal)
                 raise
             self._remove()
             kubectl.run(command, given)

@@ -18,7 +18,7 @@ from distrun.agent.protocol.causes import CauseError
 if TYPE_CHECKING:
     from distrun.spec.schedulers import KubernetesSpec
 
-_SECONDS = 30.0
+SECONDS = 30.0
 """The limit for a command that answers at once."""
 READ_SECONDS = 10.0
 """The limit for one that changes nothing: no webhook is asked."""
@@ -31,6 +31,11 @@ _REFUSED = re.compile(
     "|does not exist|unknown field|is invalid|invalid type|be handled",
     re.IGNORECASE,
 )
+_KEYS = (
+    "go-template={{range $key, $value := .data}}{{$key}} {{end}}"
+    "{{range $key, $value := .binaryData}}{{$key}} {{end}}"
+)
+"""Prints the keys of a Secret or a ConfigMap, and no values."""
 _CURRENT = "jsonpath={.current-context} {.contexts[0].context.namespace}"
 
 
@@ -73,7 +78,7 @@ def version() -> str:
     raise _unexpected(answer)
 
 
-def run(command: Sequence[str], given: str = "", seconds: float = _SECONDS, **options: Any) -> str:
+def run(command: Sequence[str], given: str = "", seconds: float = SECONDS, **options: Any) -> str:
     """Return what a command prints; `given`: its standard input. Raises CauseError."""
     try:
         done: subprocess.CompletedProcess[str] = subprocess.run(
@@ -91,7 +96,7 @@ def run(command: Sequence[str], given: str = "", seconds: float = _SECONDS, **op
     except subprocess.TimeoutExpired as error:
         errors: bytes = error.stderr or b""  # whatever `encoding` says
         said = last_words(errors.decode("utf-8", "replace"))
-        text = f"it had not answered within {seconds:g} s{said and ': '}{said}"
+        text = f"it had not answered within {round(seconds, 1):g} s{said and ': '}{said}"
         raise CauseError(Cause(Code.KUBECTL_FAILED, text=text, signal=signal.SIGKILL)) from None
     if done.returncode:
         raise CauseError(failure(done.returncode, done.stderr))
@@ -99,14 +104,26 @@ def run(command: Sequence[str], given: str = "", seconds: float = _SECONDS, **op
 
 
 def require(words: list[str], objects: Iterable[str]) -> None:
-    """Raise CauseError for those objects, such as `secret/NAME`, that are known to be missing."""
+    """Raise CauseError for those objects that are known to be missing.
+
+    Each is written like `secret/NAME`, or like `secret/NAME KEY` if it must have that key.
+    """
     missing = []
+    wanted: dict[str, list[str]] = {}
     for each in objects:
+        name, _, key = each.partition(" ")
+        wanted.setdefault(name, []).extend([key] if key else [])
+    for name, keys in wanted.items():
         try:
-            run([*words, "get", each, "-o", "name"], seconds=READ_SECONDS)
+            found = run([*words, "get", name, "-o", _KEYS], seconds=READ_SECONDS).split()
         except CauseError as error:
+            if error.cause.signal:  # it hangs, and would do so for each
+                break
             if _NOT_FOUND in error.cause.text:
                 missing.append(error.cause.text.partition(_NOT_FOUND)[2])
+        else:
+            named = name.replace("/", ' "')
+            missing += [f'key "{each}" of {named}" not found' for each in keys if each not in found]
     if missing:
         raise CauseError(failure(1, f"Error from server {_NOT_FOUND}{'; '.join(missing)}"))
 

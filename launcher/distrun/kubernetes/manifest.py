@@ -109,17 +109,20 @@ def _manifest(name: str, labels: dict[str, str], job_id: str, pod: Json, replace
 
 
 def references(*jobs: Json) -> list[str]:
-    """Return the objects without which the pods of Jobs do not start, such as `secret/NAME`."""
+    """Return the objects without which the pods of Jobs do not start, for `kubectl.require`."""
     found: set[str] = set()
 
     def look(item: Json) -> Json:
         for key in item.keys() & _REFERENCES.keys():
             value = item[key]
+            keys = []
             if isinstance(value, dict) and not value.get("optional"):
+                items = (value, *(value.get("items") or ()))
+                keys = [each["key"] for each in items if "key" in each]
                 value = value.get("claimName") or value.get("secretName") or value.get("name")
             elif not key.endswith("Name"):  # it is optional, or a label
                 continue
-            found.add(f"{_REFERENCES[key]}/{value}")
+            found.update(f"{_REFERENCES[key]}/{value} {each}".rstrip() for each in keys or ("",))
         return item
 
     for pod in (each["spec"]["template"]["spec"] for each in jobs):

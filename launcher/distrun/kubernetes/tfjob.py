@@ -21,6 +21,9 @@ from distrun.words.formats import one_line
 
 _VERSIONS = ("kubeflow.org/v1", "kubeflow.org/v1beta2")
 _ROLES = {**{each.value: each.value for each in Role}, "master": "chief"}
+_OF_V1ALPHA1 = """kind TFJob, and spec.tfReplicaSpecs, which has each item of spec.replicaSpecs
+    under its tfReplicaType, such as Worker"""
+_OF_LATER = "with spec.tfReplicaSpecs, only apiVersion changes"
 _OPERATOR = "kubeflow.org/training-operator"
 _LABEL = re.compile(r"training\.kubeflow\.org/[\w-]+|\btf-(?:job|replica)-\w+")
 """What Kubeflow's operator gives its pods, for affinities and `valueFrom`."""
@@ -53,7 +56,9 @@ def convert(
         if str(each.get("kind")).endswith("List") and isinstance(each.get("items"), list):
             objects.remove(each)
             objects += filter(lambda item: isinstance(item, dict), each["items"])
-    jobs = [each for each in objects if each.get("kind") == "TFJob"]
+    jobs = [each for each in objects if str(each.get("kind")).lower() == "tfjob"]
+    for each in jobs:
+        each["kind"] = "TFJob"  # v1alpha1 has another spelling
     chosen = [each for each in jobs if name is None or _title(each) == f"TFJob {name}"]
     if len(chosen) != 1:
         found = f"{len(chosen)} TFJobs are" if chosen else "no such TFJob is"
@@ -208,7 +213,8 @@ class _Conversion(_Fields):
         version, _ = self._job.pop("apiVersion", None), self._job.pop("kind")
         if version not in _VERSIONS:
             known = " and ".join(_VERSIONS)
-            hint = "write kubeflow.org/v1: with spec.tfReplicaSpecs, only apiVersion changes"
+            is_oldest = "replicaSpecs" in (self._job.get("spec") or ())
+            hint = f"write kubeflow.org/v1: {_OF_V1ALPHA1 if is_oldest else _OF_LATER}"
             self.refuse("apiVersion", f"{version} is not known: distrun reads {known}", hint)
         metadata = self.mapping(self._job.pop("metadata", {}), "metadata")
         generated = str(metadata.pop("generateName", "job")).rstrip("-")
@@ -448,9 +454,10 @@ class _Conversion(_Fields):
         job = found[self._first.name]
         if job is not None:
             self._spec["restart"] = job
+        none: Json = {key: [] for key in job or () if key != "max"}  # roles have the rest, too
         for name, own in found.items():
             if own != job:
-                self._spec["cluster"][name]["restart"] = "never" if own is None else own
+                self._spec["cluster"][name]["restart"] = "never" if own is None else none | own
 
     def _restart(self, name: str, kind: str, limit: int | None) -> Json | None:
         path = f"{self._roles[name].path}.restartPolicy"

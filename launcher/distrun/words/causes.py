@@ -300,7 +300,7 @@ def _advice_before_start(cause: Cause) -> str:
 
 
 _ON_REFUSALS = {
-    "credentials|nauthorized|must be logged in": """log in to the cluster again:
+    "credentials|nauthorized|must be logged in|reading input": """log in to the cluster again:
         `kubectl get pods` shows what fails""",
     "localhost:8080": "kubectl has no configuration: set KUBECONFIG, or log in to a cluster",
     "calling webhook": "ask the cluster's administrators: a webhook of it does not answer",
@@ -317,7 +317,7 @@ _ON_REFUSALS = {
         have the administrators exempt the namespace (managedJobsNamespaceSelector)""",
     "service ?account": """create it, or correct its name in `kubernetes.pod`; that of a submitted
         job's supervisor is `kubernetes.service_account`, with the rights in docs/kubernetes.md""",
-    r"\(NotFound\): (?!namespaces)": """create it, or correct its name in `kubernetes`:
+    r"\(NotFound\): (?!.*namespaces)": """create it, or correct its name in `kubernetes`:
         `kubectl get KINDS` in that namespace lists what there is""",
     "exit code 137": "set `kubernetes.memory`: the namespace's default may be too small",
     'context "': "correct `kubernetes.context`: `kubectl config get-contexts` lists them",
