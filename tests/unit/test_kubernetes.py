@@ -57,9 +57,7 @@ def spec(tmp_path: Path) -> Spec:
     return load(tmp_path / "job.yaml", is_submitted=True)
 
 
-def test_a_supervisor_needs_what_its_pods_need_but_their_resources(
-    spec: Spec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_supervisor_needs_fewer_resources(spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
     job = manifest.make_supervisor(spec, "x", NAME)
     pod = job["spec"]["template"]["spec"]
     assert [each["name"] for each in pod["containers"]] == ["distrun"]
@@ -165,13 +163,10 @@ def test_an_answer_that_is_no_list_of_objects_is_told(answer: Path, printed: byt
     answer.write_bytes(printed)
     with pytest.raises(SchedulerError) as raised:
         batch_job.find([BatchJob(id=NAME, namespace="n")])
-    assert raised.value.cause is not None
-    assert raised.value.cause.text.startswith("its answer is not as expected")
+    assert not_none(raised.value.cause).text.startswith("its answer is not as expected")
 
 
-def test_all_that_is_invalid_in_a_manifest_is_told_and_no_answer_is(
-    answer: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_kubectl_refuses_or_lacks(answer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = 'Warning: w\nThe Job "j" is invalid: \n* spec.a: Required\n* spec.b: Invalid\n'
     said += 'E1129 01:40:42.811324 3111 v2.go:104] "Unhandled Error" err="write tcp"\n'
     cause = kubectl.failure(1, said)
@@ -183,8 +178,8 @@ def test_all_that_is_invalid_in_a_manifest_is_told_and_no_answer_is(
     assert "`kubectl get secret` in" in str(cause_advice(raised.value.cause))
     answer.unlink()
     os.mkfifo(answer)
-    job = {"metadata": {"name": "j"}}
-    kept = _keeper(job, monkeypatch, adopts=False, kubectl=["kubectl"], start=0.4)
+    named = {"metadata": {"name": "j"}}
+    kept = _keeper(named, monkeypatch, adopts=False, kubectl=["kubectl"], start=0.4)
     with pytest.raises(CauseError) as raised:
         kept._create(time.monotonic())  # it is told before the supervisor gives up
     assert raised.value.cause.text == "it had not answered within 1 s"
@@ -226,9 +221,7 @@ def test_an_interrupted_submit(spec: Spec, answer: Path, monkeypatch: pytest.Mon
     assert (folder / "removed").exists()
 
 
-def test_a_former_pod_that_is_ending_is_not_that_of_the_supervisor(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_former_pod_is_not_that_of_the_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
     _, former = _supervisor(RUNNING)
     former["metadata"]["deletionTimestamp"] = "2020-01-01T00:00:00Z"
     answers = iter([[former], [former, *_supervisor(RUNNING)]])
@@ -288,10 +281,8 @@ def test_a_copy_is_limited(folder: JobFolder, monkeypatch: pytest.MonkeyPatch, s
     assert len(os.listdir("/proc/self/fd")) == opened
 
 
-def test_a_copy_has_the_regular_files_of_the_job_and_then_its_end(
-    folder: JobFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    pod = tmp_path / "pod's files"
+def test_a_copy_has_regular_files(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    pod = folder.path.parent / "pod's files"
     (pod / "job/results/a").mkdir(parents=True)
     (pod / "job/logs").mkdir()
     name = os.fsdecode(b"results/a/\xff\n b")
@@ -743,9 +734,7 @@ def test_the_advice_is_about_what_kubernetes_refuses(said: str, advice: str) -> 
         assert advice in str(cause_advice(Cause(code, text=said)))
 
 
-def test_plan_says_what_the_cluster_would_refuse(
-    spec: Spec, answer: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_plan_asks_a_cluster(spec: Spec, answer: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It shows the manifest without a cluster, too."""
     program = write_program(answer.parent / "bin/kubectl", "#!/bin/sh\necho down >&2; exit 1\n")
     assert show_plan(spec, (), as_json=False) == 0
