@@ -155,7 +155,7 @@ class Cluster:
             "--leader-elect=false", f"--service-account-private-key-file={keys}/sa.key",
             f"--root-ca-file={keys}/apiserver.crt", "--port=0", "--secure-port=0",
             "--controllers=*,-cloud-node-lifecycle,-service,-route",
-            "--feature-gates=TTLAfterFinished=true", "--node-monitor-grace-period=8s",
+            "--feature-gates=TTLAfterFinished=true", "--node-monitor-grace-period=20s",
             "--node-monitor-period=1s",
         )  # fmt: skip
         self._hold(

@@ -698,7 +698,9 @@ def test_a_watch_that_hangs_is_replaced(answer: Path, monkeypatch: pytest.Monkey
     kept._read_watch()
     assert not kept._answer(keeper._Request("h1", "", "p", -1))
     kept._pods = {"r": pod(ALIVE, deleted=True, phase="Running", podIP="10.0.0.1")}
-    assert not kept._answer(keeper._Request("h1", "", "", -1)), "it is about to be deleted"
+    said = [{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "True"}]
+    kept._pods["s"] = pod(ALIVE, phase="Running", podIP="10.0.0.1", conditions=said)
+    assert not kept._answer(keeper._Request("h1", "", "", -1)), "about to be deleted, and cut off"
 
 
 REFUSED = 'error when creating "STDIN": jobs.batch "j" is forbidden: '

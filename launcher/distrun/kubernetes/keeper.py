@@ -216,7 +216,7 @@ class Keeper:
         own = self._of_host.get(request.host, "")
         for name in sorted(self._pods, key=lambda name: (name != own, name)):
             pod = self._pods[name]
-            is_usable = pods.is_running(pod) and not pods.is_ending(pod)
+            is_usable = pods.is_running(pod) and not (pods.is_ending(pod) or pods.is_cut_off(pod))
             if name not in taken and is_usable and pods.shape_of(pod) == request.shape:
                 self._of_host[request.host] = name
                 self._used.add(name)

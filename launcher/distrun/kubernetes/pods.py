@@ -53,6 +53,14 @@ def is_running(pod: Pod) -> bool:
     return status.get("phase") == "Running" and "running" in state and bool(status.get("podIP"))
 
 
+def is_cut_off(pod: Pod) -> bool:
+    """Whether its node is not ready: the cluster says that of a pod, and gives no reason."""
+    status = {each.get("type"): each for each in pod.get("status", {}).get("conditions", ())}
+    ready, containers = status.get("Ready", {}), status.get("ContainersReady", {})
+    said = (ready.get("status"), containers.get("status"))
+    return said == ("False", "True") and not ready.get("reason")
+
+
 def is_ending(pod: Pod) -> bool:
     return "deletionTimestamp" in pod.get("metadata", {})
 
