@@ -19,6 +19,7 @@ from distrun.job.history import HistoryLog, Sample
 from distrun.job.job import Job as ReadJob
 from distrun.job.notes import job_notes
 from distrun.words.advice import advice_text, slowdown_text
+from distrun.words.formats import format_short
 from harness.histories import MWM, Job, running
 from harness.values import not_none
 
@@ -146,7 +147,8 @@ def test_since_when_a_task_is_slower() -> None:
     later = [replace(e, at=e.at + 90, progress={"STEP": 900 + e.progress["STEP"]}) for e in slow]
     found = not_none(find_slowdown([*fast, *later]))
     assert 1085.0 < found.at < 1096.0
-    assert (round(found.before), round(found.rate)) == (10, 4)
+    shown = map(format_short, (0.04, 0.346, 4.21, found.before, 144.1, 12345.0))  # no exponents
+    assert " ".join(shown) == "0.04 0.35 4.2 10 144 12,345"
     assert slowdown_text(found).endswith(": 4 steps a second, before that 10")
     assert find_slowdown(fast) == Slowdown(at=1002.0, rate=10.0)
     assert slowdown_text(Slowdown(at=1002.0, rate=10.0)).startswith("since its first step, at ")

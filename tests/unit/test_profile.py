@@ -30,7 +30,6 @@ from distrun.report.flame import read_flames
 from distrun.strategies import Role
 from distrun.supervisor.stack_collector import StackCollector
 from distrun.words.advice import advice_text, gpus_text, reason_text
-from distrun.words.formats import format_short
 from harness.loops import SimulatedLoop
 from harness.requirements import need_tensorflow
 from harness.values import not_none
@@ -49,6 +48,8 @@ LOOKUP = ("trace_function", COMPILES, 178)
 POOL = ("IMapIterator.next", "/usr/lib/python3.11/multiprocessing/pool.py", 9)
 SUMMARIES = ("TensorBoard._log_weights", f"{KERAS}callbacks/tensorboard.py", 1)
 ALL_REDUCE = ("CollectiveAllReduce.reduce", f"{TF}distribute/cross_device_ops.py", 1226)
+SERVES = (("join", f"{TF}training/server_lib.py", 300), MODULE)
+EVALUATES = (EXECUTE, ("Model.evaluate", f"{KERAS}engine/training.py", 9), TRAIN)
 LOADS = (("load_batch", "/home/u/data.py", 12), TRAIN, MODULE)
 GENERATOR = (
     ("batches", "/home/u/data.py", 7),
@@ -124,10 +125,10 @@ def profiled(*parts: Any, **more: Any) -> TaskProfile:
 @pytest.mark.parametrize(
     ("frames", "kind"),
     [
-        ((("join", f"{TF}training/server_lib.py", 300), MODULE), Kind.STEP),
+        (SERVES, Kind.STEP),
         ((EXECUTE, SAVES, TRAIN, MODULE), Kind.SAVING),
         (LOADS, Kind.INPUT),
-        ((EXECUTE, ("Model.evaluate", f"{KERAS}engine/training.py", 9), TRAIN), Kind.EVALUATION),
+        (EVALUATES, Kind.EVALUATION),
         (TRACES, Kind.TRACING),
         # Each call looks for a graph that fits.
         ((LOOKUP, CALL, TRAIN, MODULE), Kind.STEP),
@@ -137,7 +138,9 @@ def profiled(*parts: Any, **more: Any) -> TaskProfile:
         (((*TRAIN, "total = comm.Allreduce(grads)"), MODULE), Kind.STEP),
         (((*TRAIN, "self.received(x)"), MODULE), Kind.OWN),
         ((("save_and_train", "/home/u/train.py", 9), MODULE), Kind.OWN),
-        ((("Images.__getitem__", "/home/u/data.py", 9), TRAIN), Kind.INPUT),
+        (((*TRAIN, "time.sleep(1)"), ("Images.__getitem__", "/home/u/data.py", 9)), Kind.OWN),
+        ((("open_one", "/u/data.py", 3), ("Images.__next__", "/u/data.py", 9), TRAIN), Kind.INPUT),
+        ((("read", "/u/data.py", 3), ("make_batches", "/u/data.py", 9), TRAIN), Kind.INPUT),
         ((EXECUTE, ("decode_jpeg", f"{TF}ops/gen_image_ops.py", 9), TRAIN), Kind.INPUT),
         ((EXECUTE, ("load.<locals>.<listcomp>", "/u/data.py", 9), *LOADS), Kind.INPUT),
         ((("savefig", f"{SITE}plt.py", 9), ("generate_and_save_images", "/u/g.py", 9)), Kind.OWN),
@@ -184,8 +187,7 @@ def test_cpu_time_tells_a_step_from_waiting_and_lines_are_the_users() -> None:
     joins = (("Thread.join", "/usr/lib/python3.11/threading.py", 9), MODULE)
     found = profiled((joins, 1.0, 1.0), others=((STEP, 1.0),))
     assert found.shares == {Kind.STEP: pytest.approx(1.0)}
-    serves = (("join", f"{TF}training/server_lib.py", 300), MODULE)
-    shares = profiled((serves, 1.0, 0.2), wait=0.6).shares
+    shares = profiled((SERVES, 1.0, 0.2), wait=0.6).shares
     expected = {Kind.STEP: 0.2, Kind.NO_CORE: 0.6, Kind.SERVING: 0.2}
     assert shares == pytest.approx(expected, abs=0.1)
 
@@ -270,25 +272,44 @@ def test_a_task_that_hardly_steps_is_not_slow_for_want_of_a_core() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "symptom"),
+    ("part", "more", "symptom"),
     [
-        (LOADS, Symptom.INPUT),
-        (TRACES, Symptom.TRACING),
-        ((TRAIN, MODULE), None),  # nobody knows whether its own Python must be so
+        ((LOADS, 0.3, 1.0), {}, Symptom.INPUT),
+        ((TRACES, 0.3, 1.0), {}, Symptom.TRACING),
+        (((TRAIN, MODULE), 0.3, 1.0), {}, None),  # nobody knows whether its own Python must be so
+        (((TRAIN, MODULE), 0.3, 0.0), {}, Symptom.BLOCKED),
+        ((EVALUATES, 0.3, 1.0), {}, None),  # it may well be so
+        ((EVALUATES, 0.6, 1.0), {}, Symptom.EVALUATION),
+        ((STEP, 0.3, 0.4), {"throttled": 0.3, "quota": 0.5}, Symptom.THROTTLED),
     ],
 )
 @pytest.mark.parametrize("tasks", [1, 3])
-def test_advice_is_a_tenth_of_the_time(other: Frames, symptom: Symptom | None, tasks: int) -> None:
+def test_advice_is_a_tenth_of_the_time(part: Any, more: Any, symptom: Any, tasks: int) -> None:
     names = [f"worker:{n}" for n in range(tasks)]
-    look = [profiled((STEP, 0.7, 1.0), (other, 0.3, 1.0), task=name) for name in names]
+    look = [profiled((STEP, 1 - part[1], 1.0), part, task=name, **more) for name in names]
     without = [profiled((STEP, 1.0, 1.0), task=name) for name in names]
     rates = dict.fromkeys(names, 2.0)
     found = advise_by_profiles([look] * 3, names, {}, rates)
     assert (found and found.symptom) == symptom
     if found is not None:
-        assert found.amount == pytest.approx(0.3, abs=0.02)
+        assert found.amount == pytest.approx(part[1], abs=0.02)
         assert advice_text(found, "job")
     assert advise_by_profiles([look, without, look], names, {}, rates) is None
+
+
+def test_a_parameter_server_without_time_and_what_has_the_cores_are_told() -> None:
+    client = profiled((STEP, 0.3, 1.0), (STEP, 0.7, 0.0), task="chief:0")
+    quota: dict[str, Any] = {"throttled": 0.9, "quota": 0.1}
+    told = []
+    for cores, more in ((1.0, {}), (0.1, quota), (0.4, {"wait": 0.6}), (0.5, {})):
+        look = [client, profiled((SERVES, 1.0, cores), task="ps:0", **more)]
+        found = advise_by_profiles([look] * 3, (), {}, {"chief:0": 9.0}, {"ps:0"})
+        told.append(found is not None and found.symptom is Symptom.WAITED_FOR)
+    assert told == [True, True, False, False]
+    for more, words in ((quota, "its cgroup's"), ({"wait": 0.6, "host_busy": 6.4}, "other proc")):
+        look = [profiled((STEP, 1.0, 0.4), **more)]
+        view = profile_view(look, None, Stacks(), 80, {}, has_program=True)
+        assert str(view.renderables[-1]).startswith(f"worker:0: {words}")
 
 
 @pytest.mark.parametrize(
@@ -358,7 +379,7 @@ def test_of_many_tasks_for_long_an_answer_can_be_read(monkeypatch: pytest.Monkey
 
 def test_a_thread_that_has_ended_is_not_recorded_on() -> None:
     """py-spy says only when a stack changes, not that its thread has ended."""
-    seen, found = sampling._Recording("worker:0", 1, None, 4), dict[str, Any]()
+    seen, found = sampling._Recording("worker:0", 1, None, 4, []), dict[str, Any]()
     where = {n: {"name": ("<module>", "weigh")[n], "filename": "a.py", "line": 1} for n in (0, 1)}
     ends = [(n, *end) for end in (("B", 0), ("E", 4_000_000)) for n in where]
     events = [{"tid": n, "ph": ph, "ts": at, **where[n], "args": where[n]} for n, ph, at in ends]
@@ -418,9 +439,9 @@ def test_several_that_are_slow_are_named_together() -> None:
     found = not_none(straggler(look, members, {}))
     assert (found.task, found.also) == ("worker:0", ("worker:3",))
     assert found.gain == pytest.approx(0.7, abs=0.02)
-    shown = [*map(str, profile_view(look, found, Stacks(), 80, has_program=True).renderables)]
+    shown = [*map(str, profile_view(look, found, Stacks(), 80, {}, has_program=True).renderables)]
     assert any("the others wait for worker:0, worker:3: without that" in line for line in shown)
-    table, *_ = profile_view(look[2::-1], None, Stacks(), 80, has_program=True).renderables
+    table, *_ = profile_view(look[2::-1], None, Stacks(), 80, {}, has_program=True).renderables
     heads = [str(each.header) for each in table.columns]  # type: ignore[union-attr]
     assert heads[1:4] == ["worker:0", "worker:1", "worker:2"]
     assert advise_by_profiles([look] * 3, members, {}, {}) is None
@@ -440,7 +461,7 @@ def test_many_tasks_are_ten_lines_of_80_columns() -> None:
     processes = [recorded((STEP, 1.0, each), task=f"worker:{n}") for n, each in enumerate(cores)]
     profiles = [not_none(profile(each)) for each in processes]
     found = straggler(profiles, {each.task for each in profiles}, {})
-    view = profile_view(profiles, found, Stacks(processes=processes), 80, has_program=True)
+    view = profile_view(profiles, found, Stacks(processes=processes), 80, {}, has_program=True)
     console = Console(width=80)
     with console.capture() as capture:
         console.print(view)
@@ -575,8 +596,3 @@ def test_a_host_that_lacks_the_program_is_sent_it(collected: Collected) -> None:
     parts = [order for host, order in collected.ordered if isinstance(order, ProgramData)]
     assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
     assert len(zlib.decompress(b"".join(part.data for part in parts))) == 200_000
-
-
-def test_rates_have_no_exponent() -> None:
-    shown = map(format_short, (0.04, 0.346, 4.21, 144.1, 12345.0))
-    assert " ".join(shown) == "0.04 0.35 4.2 144 12,345"

@@ -220,7 +220,7 @@ def test_the_task_that_the_others_wait_for_is_told_once(
     world.cores, world.silent = SLOW, {"worker:0", "worker:1", "worker:2"}
     for each in world._supervisor._running._tasks.values():  # Keras may print only epochs
         each.latest = each.latest and each.latest._replace(values=printed) if printed else None
-    world.wait(150.0)
+    world.wait(80.0)
     (event,) = world.of(events.JobAdvised)
     finding = not_none(event.finding)
     assert (finding.symptom, finding.task) == (Symptom.WAITED_FOR, "worker:2")

@@ -65,6 +65,9 @@ class Symptom(str, Enum):
     TRACING = "tracing"
     PRINTING = "printing"
     SAVING = "saving"
+    EVALUATION = "evaluation"
+    BLOCKED = "blocked"
+    THROTTLED = "throttled"
     SLOW_LINK = "slow_link"
     SMALL_STEPS = "small_steps"
     GPU_IDLE = "gpu_idle"
@@ -79,7 +82,8 @@ class Advice(Frozen, kw_only=True):
         task: the one that is meant; '': all.
         amount: steps a second, calls that were traced, cores that are used,
             seconds of a round trip, or a share of the time.
-        usual: the same of the others; of short steps, how many there are a second.
+        usual: the same of the others; of short steps, how many there are a second; of a quota, its
+            cores.
         name: the function that is traced, or the user's line.
         reasons: how the task differs.
     """

@@ -15,7 +15,7 @@ import statistics
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from distrun.advice import gpus
 from distrun.advice.model import Kind, Obstacle, Reason
@@ -82,9 +82,17 @@ _STEP = ((Kind.STEP, r" [^ ]*/(?:tensorflow|keras|tf_keras|torch|jax|jaxlib)/"),
 _INPUT_NAME = (
     r"(?:^|\.)(?:(?:load|read|fetch)_\w*(?:batch|data|example|sample|image)"
     r"|(?:next|get|make|prepare)_\w*(?:batch|data|example|sample|image)(?:e?s)? "
-    r"|\w*(?:batches|loader|dataset|samples) |__(?:next|getitem)__ )"
+    r"|\w*(?:batches|loader|dataset|samples) |__(?:next|getitem)__ "
+    r"|(?:pre_?process|augment|collate)(?:_\w+)? )"
 )
 _OWN_INPUT = ((Kind.INPUT, _INPUT_NAME),)
+_CALLER_NAME = (
+    r"(?:^|\.)(?:__(?:next|getitem)__|(?:(?:load|read|fetch|next|get|make|prepare)_(?:\w+_)?)?"
+    r"(?:batch(?:es)?|data|examples?|samples?|images?)|(?:\w+_)?loader) "
+)
+_CALLING_INPUT = ((Kind.INPUT, _CALLER_NAME),)
+"""The user's functions that call the innermost one, if that is called by none of a step."""
+_OF_STEP = re.compile(r"(?i)^(?:\S*[._])?(?:train|fit|step|forward|backward|update|loss)")
 _OWN_GENERATOR = ((Kind.INPUT, r"(?:^|\.)(?:generate(?:_data|_batch)?|\w*generator) "),)
 """The user's innermost function. A generator that calls what takes steps may be a model."""
 _COLLECTIVE = (
@@ -119,6 +127,13 @@ class TaskProfile(Frozen, kw_only=True):
     has_gpu: bool = False
     generating: tuple[float, str] = (0.0, "")
     """The share in which a generator ran, and its line."""
+    blocked: tuple[float, str] = (0.0, "")
+    """The share in which its own Python used no core, and the line of most of that."""
+
+    @property
+    def throttled(self) -> float:
+        """For how much of the time its cgroup's quota stops it: each core by itself."""
+        return min(1.0, self.recording.throttled / max(0.1, self.seconds))
 
     @property
     def starved(self) -> float:
@@ -171,6 +186,13 @@ class Slowdown(Frozen, kw_only=True):
     at: float
     rate: float
     before: float = 0.0
+
+
+class Hindrance(Frozen, kw_only=True):
+    """The task that gets no core for longest, and why."""
+
+    task: str
+    reason: Reason
 
 
 class Straggler(Frozen, kw_only=True):
@@ -233,8 +255,10 @@ class Timeline:
         own = [keys[n] for n in of_user if "> " not in keys[n]][:1]  # a comprehension is none
         line = [self._recording.frames[i][3] for i in stack[:1]]
         line = [each for each in line if not re.search(r"\)\s*;", each)]  # it has several calls
-        first = ((_NAMED, keys), (_INNER, inner), (_OWN_INPUT, own))
-        for rules, texts in (*first, (_STEP, inner), (_BY_LINE, line), (_OWN_GENERATOR, own)):
+        callers = [*takewhile(lambda key: not _OF_STEP.search(key), (keys[n] for n in of_user))]
+        first = ((_NAMED, keys), (_INNER, inner), (_OWN_INPUT, own), (_CALLING_INPUT, callers))
+        last = ((_STEP, inner), (_BY_LINE, line), (_OWN_GENERATOR, callers))
+        for rules, texts in (*first, *last):
             for kind, form in rules:
                 if any(re.search(form, text) for text in texts):
                     return kind
@@ -282,6 +306,7 @@ def profile(
     timeline = Timeline(recording)
     times: dict[Kind, dict[str, float]] = {kind: defaultdict(float) for kind in Kind}
     """Of each kind, by the user's line."""
+    blocked: dict[str, float] = defaultdict(float)
     spans = [*_spans(recording, [moment for moment, *_ in timeline.main])]
     generators = [timeline.generator_at(moment) for moment, *_ in spans]
     lines = [each for each in generators if each is not None]
@@ -293,6 +318,8 @@ def profile(
             kind, place = timeline.kind(stack), timeline.place(stack)
         if kind is Kind.INPUT and generator is not None:
             place = generator
+        if kind is Kind.OWN and not has_gpu:
+            blocked[place] += length * (1 - active)
         parts = [(kind, 1.0, place)]
         if kind is Kind.STEP and generator is not None:
             idle = 1.0 if is_bound else 1 - active
@@ -315,6 +342,7 @@ def profile(
         recording=recording,
         has_gpu=has_gpu,
         generating=generating,
+        blocked=(sum(blocked.values()) / total, max(blocked, key=lambda n: blocked[n], default="")),
     )
 
 
@@ -398,6 +426,32 @@ def straggler(
     )
 
 
+def busiest_server(
+    profiles: Sequence[TaskProfile], servers: Collection[str], hosts: Mapping[str, str]
+) -> Straggler | None:
+    """Return the parameter server that the others wait for, as it has no time left.
+
+    Where all tasks wait for cores, one may be late by chance: it has a reason, or computes.
+    """
+    clients = [each for each in profiles if each.task not in servers]
+    group = [each for each in profiles if each.task in servers]
+    waits = [
+        sum(each.shares.get(kind, 0.0) for kind in (Kind.WAITING, Kind.SERVING)) for each in clients
+    ]
+    if not group or min(waits, default=0.0) < LEAST_GAIN:
+        return None
+    work = Kind.STEP, Kind.NO_CORE
+    used = {each.task: sum(each.shares.get(kind, 0.0) for kind in work) for each in group}
+    slowest = max(group, key=lambda each: used[each.task])
+    reasons = set_apart(slowest.task, [each.task for each in clients], profiles, hosts)
+    is_slow = slowest.shares.get(Kind.STEP, 0.0) >= slowest.shares.get(Kind.NO_CORE, 0.0)
+    no_reasons = {Obstacle.NO_CORE, Obstacle.LONGER_STEPS}
+    has_reason = not {each.obstacle for each in reasons} <= no_reasons
+    if used[slowest.task] < _ALWAYS or not (is_slow or has_reason):
+        return None
+    return Straggler(task=slowest.task, gain=min(waits), reasons=reasons)
+
+
 def find_traffic(profiles: Sequence[TaskProfile]) -> list[Traffic]:
     """Return what tasks sent to each other in the same seconds, most first.
 
@@ -454,14 +508,38 @@ def set_apart(
     usual = [each for each in profiles if each.task in others and each.task != task]
     if not (slowest and usual):
         return ()
-    own, host = slowest[0], hosts.get(task)
+    return tuple(_reasons(slowest[0], usual, _neighbour(slowest[0], profiles, hosts)))
+
+
+def hindrance(profiles: Sequence[TaskProfile], hosts: Mapping[str, str]) -> Hindrance | None:
+    """Return what keeps the task that gets no core for longest from one; None: unknown."""
+    most = max(profiles, key=lambda each: each.shares.get(Kind.NO_CORE, 0.0), default=None)
+    if most is None or most.shares.get(Kind.NO_CORE, 0.0) < LEAST_GAIN:
+        return None
+    neighbour = _neighbour(most, profiles, hosts)
+    reason = _quota(most) if most.throttled >= LEAST_GAIN else neighbour
+    is_known = reason is not neighbour or neighbour.amount >= _LEAST_CORES
+    return Hindrance(task=most.task, reason=reason) if is_known else None
+
+
+def _quota(task: TaskProfile) -> Reason:
+    quota = task.recording.quota
+    return Reason(obstacle=Obstacle.THROTTLED, amount=task.throttled, usual=quota)
+
+
+def _neighbour(
+    task: TaskProfile, profiles: Sequence[TaskProfile], hosts: Mapping[str, str]
+) -> Reason:
+    """How many of a task's cores are used by processes that are none of the job's."""
+    host, recording = hosts.get(task.task), task.recording
     used = sum(each.cpu_seconds for each in profiles if hosts.get(each.task) == host)
-    neighbours = max(0.0, own.recording.host_busy - used) / max(0.1, own.seconds)
-    return tuple(_reasons(own, usual, neighbours))
+    amount = max(0.0, recording.host_busy - used) / max(0.1, task.seconds)
+    cores = recording.host_cores
+    return Reason(obstacle=Obstacle.BUSY_NEIGHBOUR, amount=amount, usual=cores)
 
 
 def _reasons(
-    slowest: TaskProfile, others: Sequence[TaskProfile], neighbours: float
+    slowest: TaskProfile, others: Sequence[TaskProfile], neighbour: Reason
 ) -> Iterable[Reason]:
     mine, usual = slowest.recording, [each.recording for each in others]
     shares = {
@@ -469,11 +547,8 @@ def _reasons(
         for kind, share in slowest.shares.items()
     }
     longer = {kind: both for kind, both in shares.items() if both[0] - both[1] >= _LEAST_SHARE}
-    # Each core of its host is stopped by itself.
-    throttled = min(1.0, mine.throttled / max(0.1, slowest.seconds))
-    is_throttled = throttled >= _LEAST_SHARE
-    stop = Reason(obstacle=Obstacle.THROTTLED, amount=throttled, usual=mine.quota)
-    found = [(throttled, stop)] if is_throttled else []
+    is_throttled = slowest.throttled >= _LEAST_SHARE
+    found = [(slowest.throttled, _quota(slowest))] if is_throttled else []
     for kind in (each for each in longer if each not in _COMMON):
         (amount, median), place = longer[kind], slowest.places.get(kind, "")
         more = Reason(
@@ -492,13 +567,14 @@ def _reasons(
         nice = statistics.median(each.nice for each in usual)
         if mine.nice > nice:
             yield Reason(obstacle=Obstacle.NICE, amount=mine.nice, usual=nice)
-        if neighbours >= _LEAST_CORES:
-            yield Reason(obstacle=Obstacle.BUSY_NEIGHBOUR, amount=neighbours, usual=mine.host_cores)
+        if neighbour.amount >= _LEAST_CORES:
+            yield neighbour
     if mine.swapped_bytes - max(each.swapped_bytes for each in usual) >= _LEAST_SWAPPED:
         yield Reason(obstacle=Obstacle.SWAPPED, amount=mine.swapped_bytes)
     yield from _slower_clocks(mine, usual)
     if Kind.STEP in longer:
         obstacle, (amount, median), place = Obstacle.LONGER_STEPS, longer[Kind.STEP], ""
+        amount, median = amount + delay, median + usual_delay  # all may wait for cores in it
         generates = statistics.median(each.generating[0] for each in others)
         if slowest.generating[0] - generates >= _LEAST_CORES:
             obstacle, (amount, place), median = (

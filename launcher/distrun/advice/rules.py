@@ -11,6 +11,7 @@ from distrun.advice.model import SECONDS, Advice, Kind, Symptom
 from distrun.advice.profile import (
     LEAST_GAIN,
     Slowdown,
+    busiest_server,
     find_slow_link,
     find_traffic,
     set_apart,
@@ -36,8 +37,13 @@ _LEAST_UNASKED = 0.2
 """The least share of the job's time for which a task is named in advice."""
 _MOSTLY, _MANY_STEPS = 0.5, 5.0
 """Of the time, and steps a second: steps that mostly wait, and are short."""
-_SHORTENED = (Kind.INPUT, Kind.TRACING, Kind.PRINTING, Kind.SAVING)
-"""The kinds of time that advice can make shorter: symptoms of the same names."""
+_SHARED = {
+    **dict.fromkeys((Symptom.INPUT, Symptom.TRACING, Symptom.PRINTING, Symptom.SAVING), LEAST_GAIN),
+    Symptom.EVALUATION: _MOSTLY,
+    Symptom.BLOCKED: _LEAST_UNASKED,
+    Symptom.THROTTLED: _LEAST_UNASKED,
+}
+"""What all tasks may do instead of steps, and the least share of the time that is told of."""
 _RETRACING = re.compile(
     r"\b([5-9]|[1-9]\d+) out of the last \d+ calls to (?:<(?:function|bound method) )?([\w.<>]+)"
     r".{0,80}? triggered tf\.function retracing"
@@ -106,6 +112,7 @@ def advise_by_profiles(
     members: Collection[str],
     hosts: Mapping[str, str],
     rates: Mapping[str, float],
+    servers: Collection[str] = (),
 ) -> Advice | None:
     """Return what costs a running job most, if that was seen at each of several times.
 
@@ -114,22 +121,51 @@ def advise_by_profiles(
         members: the tasks that take each step together, of many the first ones.
         hosts: where each task runs.
         rates: steps a second, by task.
+        servers: the parameter servers.
     """
     behind = None if members else _find_behind(rates)
     if behind is not None:
         return replace(behind, reasons=set_apart(behind.task, rates, looks[-1], hosts))
-    found = [straggler(each, members, hosts, has_begun=bool(rates)) for each in looks]
+    found = [
+        straggler(each, members, hosts, has_begun=bool(rates))
+        or busiest_server(each, servers, hosts)
+        for each in looks
+    ]
     gains = [0.0 if each is None else each.gain for each in found]
     last = found[-1] if _name_the_same(found) else None
     if last is not None and not last.also and min(gains) >= _LEAST_UNASKED:
         gain = statistics.median(gains)
         return Advice(symptom=Symptom.WAITED_FOR, task=last.task, amount=gain, reasons=last.reasons)
-    for kind in _SHORTENED:
-        shares = [statistics.median(p.shares.get(kind, 0.0) for p in look) for look in looks]
-        if min(shares) >= LEAST_GAIN:
-            most = max(looks[-1], key=lambda each: each.shares.get(kind, 0.0))
-            amount, name = statistics.median(shares), most.places.get(kind, "")
-            return Advice(symptom=Symptom[kind.name], task="", amount=amount, name=name)
+    looks = [[each for each in look if each.task not in servers] for look in looks]
+    return _find_shared(looks, rates) or _find_of_network(looks, members, rates)
+
+
+def _find_shared(
+    looks: Sequence[Sequence[TaskProfile]], rates: Mapping[str, float]
+) -> Advice | None:
+    for symptom, least in _SHARED.items():
+        shares = [statistics.median(_share(symptom, each)[0] for each in look) for look in looks]
+        if min(shares) >= least and (rates or symptom is not Symptom.BLOCKED):
+            _, name = max(_share(symptom, each) for each in looks[-1])
+            quota = looks[-1][0].recording.quota if symptom is Symptom.THROTTLED else 0.0
+            amount = statistics.median(shares)
+            return Advice(symptom=symptom, task="", amount=amount, usual=quota, name=name)
+    return None
+
+
+def _share(symptom: Symptom, task: TaskProfile) -> tuple[float, str]:
+    """Return the share of a task's time, and the user's line."""
+    if symptom is Symptom.BLOCKED:
+        return task.blocked
+    if symptom is Symptom.THROTTLED:
+        return task.throttled, ""
+    kind = Kind[symptom.name]
+    return task.shares.get(kind, 0.0), task.places.get(kind, "")
+
+
+def _find_of_network(
+    looks: Sequence[Sequence[TaskProfile]], members: Collection[str], rates: Mapping[str, float]
+) -> Advice | None:
     links = [find_slow_link(find_traffic(each), members) for each in looks]
     group = [each for look in looks for each in look if each.task in members]
     idle = [1 - each.own for each in group]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from itertools import pairwise
 from pathlib import Path
@@ -33,6 +33,7 @@ from distrun.job.stacks import Frame, Stacks
 from distrun.report.flame import INPUT_MARK
 from distrun.spec.problems import printable
 from distrun.spec.units import format_bytes
+from distrun.strategies import Role
 from distrun.words.advice import gpus_text, link_text, reason_text, slowdown_text
 from distrun.words.formats import format_names
 from distrun.words.table import Column, make_table
@@ -91,7 +92,9 @@ def command(
         members -= {each.task for each in found.processes if not each.is_python}
         hosts = {task.name: task.host for task in state.tasks.values()}
         has_begun = any(task.first_step_at is not None for task in synchronous)
+        servers = {task.name for task in state.tasks.values() if task.role is Role.PS}
         straggler = profile.straggler(profiles, members, hosts, has_begun=has_begun)
+        straggler = straggler or profile.busiest_server(profiles, servers, hosts)
         if straggler is not None:
             samples = history.HistoryReader(folder).read([straggler.task])
             slowdown = find_slowdown(samples.get(straggler.task, []))
@@ -101,11 +104,15 @@ def command(
         if as_json:
             shown = profile_json(profiles, straggler, found)
             shown |= {"traffic": to_json(traffic), "slow_link": to_json(slow_link)}
+            if (hindrance := to_json(profile.hindrance(profiles, hosts))) is not None:
+                reason = hindrance.pop("reason")
+                hindrance |= {name: reason[name] for name in ("obstacle", "amount", "usual")}
+            shown["hindrance"] = hindrance
             console.print_json({"job_id": folder.job_id, "seconds": seconds, **shown})
         else:
             has_program = folder.is_elsewhere or py_spy.find() is not None
             width = console.rich_console().width
-            view = profile_view(profiles, straggler, found, width, has_program=has_program)
+            view = profile_view(profiles, straggler, found, width, hosts, has_program=has_program)
             console.print_renderable(view)
             for line in network_lines(traffic, slow_link):
                 console.print_text(line)
@@ -147,6 +154,7 @@ def profile_view(
     straggler: Straggler | None,
     found: Stacks,
     width: int,
+    hosts: Mapping[str, str],
     *,
     has_program: bool,
 ) -> Group:
@@ -163,6 +171,8 @@ def profile_view(
         lines += [Text(f"  {printable(reason_text(each))}") for each in straggler.reasons]
         if straggler.since is not None:
             lines.append(Text(f"  {slowdown_text(straggler.since)}"))
+    elif (found_one := profile.hindrance(profiles, hosts)) is not None:
+        lines.append(Text(f"{found_one.task}: {reason_text(found_one.reason)}"))
     if not has_program:
         command = console.install_command("py-spy")
         lines.append(Text(f"what they do is not known without py-spy here: {command}"))

@@ -11,13 +11,14 @@ from distrun.job.events import Event, FirstStep, JobAdvised, TaskEnded, TaskStar
 from distrun.job.stacks import Stacks
 from distrun.job.steps import STEP, Report, numbers, steps_a_second, steps_over_time
 from distrun.lifecycle import JobPhase, JobState
+from distrun.strategies import Role
 from distrun.supervisor.running_job import RunningJob
 from distrun.supervisor.running_tasks import RunningTasks
 
 if TYPE_CHECKING:
     from distrun.advice.profile import TaskProfile
 
-_FIRST, _BETWEEN, _PAUSE, _PAUSE_WITH_ADVICE = 45.0, 30.0, 1200.0, 300.0
+_FIRST, _BETWEEN, _PAUSE, _PAUSE_WITH_ADVICE = 30.0, 15.0, 1200.0, 300.0
 """Seconds until the first look, from one to the next, and after some of them."""
 _FIRST_UNSEEN = 120.0
 """Seconds until the first look at tasks whose steps cannot be read."""
@@ -69,6 +70,7 @@ class Advisor:
         known = {each.task for each in self._running.progress}  # Keras may print only epochs
         reporting = [task for task in state.training if task in known]
         names = (self._members or reporting or [*state.training])[:_MOST_TASKS]
+        names += [each for each in self._servers if each not in names]
         is_here = not any(map(self._job.has_own_logs, {state.tasks[name].host for name in names}))
         program = (py_spy.find() if is_here else None) or ""
         self._next.cancel()
@@ -79,6 +81,11 @@ class Advisor:
     def _members(self) -> list[str]:
         """The tasks that take each step together: often, only one of them reports its steps."""
         return [task.name for task in self._job.state.synchronous_tasks][:_MOST_TASKS]
+
+    @property
+    def _servers(self) -> list[str]:
+        tasks = self._job.state.tasks.values()
+        return [task.name for task in tasks if task.role is Role.PS][:_MOST_TASKS]
 
     def _is_slower(self) -> bool:
         """Whether a task took fewer steps in the last minute than before."""
@@ -124,9 +131,10 @@ class Advisor:
 
         state = self._job.state
         hosts = {task.name: task.host for task in state.tasks.values()}
-        known = {n: steps_a_second(steps_over_time(each)) for n, each in self._reports.items()}
-        rates = {name: rate for name, rate in known.items() if rate}
+        each_one = {n: steps_a_second(steps_over_time(r)) for n, r in self._reports.items()}
+        rates = {name: rate for name, rate in each_one.items() if rate}
         then = partial(advise_by_profiles, members=self._members, hosts=hosts, rates=rates)
+        then = partial(then, servers=self._servers)
         advice = then(self._looks)
         if advice is not None and (advice.symptom.value, advice.task) not in self._told:
             self._told.add((advice.symptom.value, advice.task))

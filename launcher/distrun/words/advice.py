@@ -26,8 +26,8 @@ _REASONS = {
     Obstacle.SLOWER_CLOCK: "its CPU runs at {amount:.0f} MHz, the others at {usual:.0f}{place}",
     Obstacle.SLOWER_GPU: "its GPU runs at {amount:.0f} MHz, the others' at {usual:.0f}{place}",
     Obstacle.LONGER_STEPS: (
-        "it computes {amount:.0%} of the time, the others {usual:.0%}: more data a step, or slower "
-        "cores"
+        "its part of the steps takes {amount:.0%} of the time, the others' {usual:.0%}: more data "
+        "a step, or slower cores"
     ),
     Obstacle.BUSY_GENERATOR: (
         "its generator runs {amount:.0%} of the time, the others' {usual:.0%}{place}"
@@ -60,6 +60,18 @@ _TEXTS = {
         "saving takes {amount:.0%} of the time{of_task}{place}: save less often, or to a faster "
         "disk"
     ),
+    Symptom.EVALUATION: (
+        "evaluation takes {amount:.0%} of the time{place}: evaluate less often, on less data, or "
+        "in an evaluator task"
+    ),
+    Symptom.BLOCKED: (
+        "the program itself waits {amount:.0%} of the time, and uses no core{place}: it sleeps, or "
+        "waits for a lock, a file or another process"
+    ),
+    Symptom.THROTTLED: (
+        "the quota of {usual_rate} cores of a cgroup stops the tasks {amount:.0%} of the time: "
+        "raise it, for example a container's CPU limit"
+    ),
     Symptom.SMALL_STEPS: (
         "its steps wait for the other tasks {amount:.0%} of the time, at {usual_rate} steps a "
         "second: larger batches need fewer all-reduces"
@@ -80,6 +92,11 @@ _LOOKS: dict[Symptom, str] = {
     Symptom.TRACING: "TensorFlow makes a graph of a function again and again",
     Symptom.PRINTING: "a tenth of the time goes into print, logging, summaries or MLflow",
     Symptom.SAVING: "a tenth of the time goes into checkpoints",
+    Symptom.EVALUATION: "half of the time or more goes into evaluation",
+    Symptom.BLOCKED: """in a fifth of the time, the program's own Python waits and uses no core,
+        though the tasks take steps""",
+    Symptom.THROTTLED: """a cgroup's quota, such as a container's CPU limit, stops the tasks a fifth
+        of the time""",
     Symptom.SLOW_LINK: """packets between one task and all others take 2 ms or longer, five times as
         long as those between the others, and all tasks wait a fifth of the time""",
     Symptom.SMALL_STEPS: """all tasks wait for each other half of the time, at five steps a second
@@ -100,6 +117,12 @@ _TO_DO: dict[Symptom, str] = {
     Symptom.PRINTING: """print every hundredth step, where a loss waits for its step; a higher
         `update_freq`, and no `histogram_freq`, of the callback TensorBoard""",
     Symptom.SAVING: "save less often, or to a faster disk",
+    Symptom.EVALUATION: """evaluate less often (`validation_freq`), on less data
+        (`validation_steps`), or in an `evaluator` task""",
+    Symptom.BLOCKED: """look at the line: a sleep, a lock that another thread holds, a request, a
+        queue. What need not be done between two steps can be done in a thread""",
+    Symptom.THROTTLED: """raise the quota: a container's CPU limit, `cpu.max` of a cgroup v2, or
+        `resources.limits.cpu` of a pod""",
     Symptom.SLOW_LINK: """another host, or a host in the same network as the others; `ping` shows
         the same; larger batches need fewer all-reduces""",
     Symptom.SMALL_STEPS: """larger batches, so that there are fewer all-reduces for each image; a

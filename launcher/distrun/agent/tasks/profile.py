@@ -15,14 +15,14 @@ from distrun.agent.linux import facts, processes, sock_diag
 from distrun.agent.linux.gpus import query
 from distrun.agent.linux.regular import LARGEST_SCRIPT, open_regular
 
-_RATE, _READINGS, _MOST_READINGS = 25, 50, 10000
+_RATE, _READINGS, _MOST_READINGS = 20, 50, 10000
 """Per second: samples, which cost a fiftieth of a core per task, and readings of the CPU time; of
 these, at most so many are sent."""
-_LOOK_SECONDS, _MOST_LOOKS = 1.0, 20
+_LOOK_SECONDS, _MOST_LOOKS = 2.0, 10
 """How often it is seen what threads do. py-spy records a thread that has ended as it was last, and
 threads of TensorFlow are Python's only while they call a function."""
 _HOW = ("--full-filenames", "--nonblocking")
-_READINGS_PER_DELAY = 5
+_READINGS_PER_DELAY = 12
 """How many readings there are for one of the run queues, which are a file for each thread."""
 _SPARE_SECONDS = 10.0
 """How much longer than asked py-spy may take: it first reads the program's symbols."""
@@ -46,10 +46,12 @@ _INSTALLED = ("-packages/", "/lib/python3", "<frozen ")
 class _Recording:
     """The samples of one process, and readings: milliseconds, CPU ms, ms of waiting for a core."""
 
-    def __init__(self, task: str, pid: int, program: Optional[int], seconds: int) -> None:
+    def __init__(
+        self, task: str, pid: int, program: Optional[int], seconds: int, helpers: List[int]
+    ) -> None:
         self._found: Dict[str, Any] = {"task": task, "pid": pid}
-        self.pid, self._began = pid, time.time()
-        self._before = _host_counters(pid)
+        self.pid, self._helpers, self._began = pid, helpers, time.time()
+        self._before = _host_counters(pid, helpers)
         self._readings: List[Tuple[float, float, float]] = []
         self._delay = 0.0
         self._looks: List[Tuple[float, int, Optional[subprocess.Popen[bytes]]]] = []
@@ -107,7 +109,7 @@ class _Recording:
         for look in filter(None, (each[2] for each in self._looks)):
             look.kill()
             look.wait()
-        after = _host_counters(self.pid)
+        after = _host_counters(self.pid, self._helpers)
         recording: Dict[str, Any] = {
             "readings": self._readings,
             **{name: after[name] - before for name, before in self._before.items()},
@@ -170,9 +172,9 @@ def record(
     `program`: a descriptor of py-spy; None: only the CPU time is read. `pids`: by the task.
     `most_bytes`: of all samples.
     """
-    recordings = [
-        _Recording(task, _worker(each), program, seconds) for task, each in pids.items() if each
-    ]
+    chosen = {task: _worker(each) for task, each in pids.items() if each}
+    helpers = [pid for each in pids.values() for pid in each if pid not in chosen.values()]
+    recordings = [_Recording(task, pid, program, seconds, helpers) for task, pid in chosen.items()]
     began, traffic = time.monotonic(), sock_diag.traffic()
     pause = max(1 / _READINGS, seconds * len(recordings) / _MOST_READINGS)
     while True:
@@ -246,11 +248,12 @@ def _delay(pid: int) -> float:
     return round(found / 1e6, 1)
 
 
-def _host_counters(pid: int) -> Dict[str, float]:
-    """Counters of the host, in seconds."""
+def _host_counters(pid: int, helpers: List[int]) -> Dict[str, float]:
+    """Counters of the host, in seconds. `helpers`: the job's processes that are not recorded."""
+    helped = sum(map(cpu_seconds, helpers))
     return {
         "throttled": _try(lambda: facts.throttled_seconds(pid), 0.0),
-        "host_busy": _try(lambda: processes.core_seconds()[0], 0.0),
+        "host_busy": _try(lambda: processes.core_seconds()[0] - helped, 0.0),
     }
 
 
