@@ -27,7 +27,9 @@ _LOGS_A_TURN = 64
 _END_BYTES = 16 * 1024
 """How much of the end of a log is read for bars."""
 _SEARCHED_BYTES = 512 * 1024
-"""How much of it is searched for other lines: a step's may be far before the last output."""
+"""How much of it is searched at once for other lines, as a step's may be far before the end."""
+_MOST_BLOCKS = 16
+"""Of that size, if none has such a line: a program may print megabytes between two steps."""
 _WORDS = (b"\nepoch ", b"epoch", b"step", b"iter", b"batch", b"loss")
 """The last line with each of these may be progress. To search for all such lines takes too long."""
 _LONGEST_LINE = 8192
@@ -90,7 +92,7 @@ class TailedLog:
         end = block[-_END_BYTES:]
         if start + len(block) - len(end) > self._start:  # it begins in the middle of a line
             end = _LINE_END.split(end, 1)[-1]
-        before = block[: len(block) - len(end)]
+        before, first = block[: len(block) - len(end)], self._start
         last = max(end.rfind(b"\n"), end.rfind(b"\r")) + 1
         unfinished = len(end) - last
         self._start = start + len(block) - (unfinished if unfinished <= _LONGEST_LINE else 0)
@@ -98,7 +100,15 @@ class TailedLog:
         if served:
             self._on_served({each.decode(errors="replace") for each in served})
         blank = b" \r" if _BLANK.search(before) else b""
-        self._read_progress(_lines_with_words(before) + blank + end)
+        lines, oldest = (
+            _lines_with_words(before),
+            max(first, start - _MOST_BLOCKS * _SEARCHED_BYTES),
+        )
+        while not lines and start > oldest and not _lines_with_words(end):
+            size = min(_SEARCHED_BYTES, start - oldest)
+            start -= size
+            lines = _lines_with_words(os.pread(file, size, start))
+        self._read_progress(lines + blank + end)
 
     def _read_progress(self, text: bytes) -> None:
         if self._printed is None:
