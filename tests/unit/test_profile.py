@@ -13,13 +13,19 @@ from rich.console import Console
 
 from distrun.advice import gpus
 from distrun.advice.model import Kind, Obstacle, Symptom
-from distrun.advice.profile import TaskProfile, profile, straggler
+from distrun.advice.profile import (
+    TaskProfile,
+    find_slow_link,
+    find_traffic,
+    profile,
+    straggler,
+)
 from distrun.advice.rules import advise_by_profiles
 from distrun.agent.linux import processes
 from distrun.agent.protocol import Order
 from distrun.agent.protocol.stack_messages import ProgramData, ProgramRequested, StacksDumped
 from distrun.agent.tasks import profile as sampling
-from distrun.cli.profile import profile_view, speedscope
+from distrun.cli.profile import network_lines, profile_view, speedscope
 from distrun.cli.stacks import problems
 from distrun.frozen import replace
 from distrun.job import stacks
@@ -260,6 +266,12 @@ def test_a_slow_link_is_told_though_another_task_works_longer_to_receive() -> No
     members = [each.task for each in look]
     found = not_none(advise_by_profiles([look] * 3, members, {}, dict.fromkeys(members, 3.0)))
     assert (found.symptom, found.task, found.usual) == (Symptom.SLOW_LINK, "worker:1", 0.002)
+    both = find_traffic(look[:2])
+    assert find_slow_link(both, members, {}) is None  # a busy host answers late, too
+    far = not_none(find_slow_link(both, members, {name: name for name in members}))
+    shown = network_lines([replace(both[0], sent_bytes=2e6, delivery_bytes=2e6)], far)
+    assert "worker:0 to worker:1: 2 MB/s, all that the connection delivers" in shown[0]
+    assert "hosts are slow: a packet takes 13 ms" in shown[1]
 
 
 def test_a_task_that_hardly_steps_is_not_slow_for_want_of_a_core() -> None:

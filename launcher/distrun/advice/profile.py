@@ -37,6 +37,8 @@ _LEAST_SWAPPED = 100 << 20
 _CLOCK_RATIO = 0.85
 _LEAST_TRIP, _SLOWER_TRIP = 0.002, 5.0
 """Seconds, and how many times longer than between the others: a round trip that is slow."""
+_LONG_TRIP = 0.01
+"""Seconds: a round trip between hosts that is slow even if those of all others are."""
 
 _SAVING = (
     r"(?:^|\.)_*(?:save(?:z|txt)?(?:_(?!\S*(?:train|fit) )[a-z_]+)?|(?:write_|make_)?checkpoint) "
@@ -170,7 +172,10 @@ class Traffic(Frozen, kw_only=True):
 
 
 class SlowLink(Frozen, kw_only=True):
-    """A task whose packets to all others take long, and how long those between the others take."""
+    """A task whose packets to all others take long, and how long those between the others take.
+
+    If those of all hosts take long: '', and 0.
+    """
 
     task: str
     round_trip: float
@@ -416,7 +421,7 @@ def straggler(
     starved = statistics.median(each.shares.get(Kind.NO_CORE, 0.0) for each in others)
     if gaps[first - 1] < _CHANCE * starved and not any(each.kind for each in reasons):
         return None
-    if not reasons and find_slow_link(find_traffic(profiles), members) is not None:
+    if not reasons and find_slow_link(find_traffic(profiles), members, hosts) is not None:
         return None  # what comes late over that link takes more calls
     return Straggler(
         task=slowest.task,
@@ -478,12 +483,15 @@ def find_traffic(profiles: Sequence[TaskProfile]) -> list[Traffic]:
     return sorted(found.values(), key=lambda each: each.sent_bytes, reverse=True)
 
 
-def find_slow_link(traffic: Sequence[Traffic], members: Collection[str]) -> SlowLink | None:
+def find_slow_link(
+    traffic: Sequence[Traffic], members: Collection[str], hosts: Mapping[str, str]
+) -> SlowLink | None:
     """Return the task whose packets take much longer than those between the others.
 
     Args:
         traffic: between all tasks.
         members: the tasks that take each step together, of which two have to be compared.
+        hosts: where each task runs.
     """
     links: dict[frozenset[str], float] = {}  # the faster way: answers to rare packets are delayed
     for each in traffic:
@@ -494,10 +502,12 @@ def find_slow_link(traffic: Sequence[Traffic], members: Collection[str]) -> Slow
     nearest = {task: min(trip for ends, trip in links.items() if task in ends) for task in tasks}
     slowest = max(nearest, key=lambda task: nearest[task], default="")
     others = [trip for ends, trip in links.items() if slowest not in ends]
-    if not others or nearest[slowest] < max(_LEAST_TRIP, _SLOWER_TRIP * statistics.median(others)):
-        return None
-    usual = statistics.median(others)
-    return SlowLink(task=slowest, round_trip=nearest[slowest], usual=usual)
+    usual = statistics.median(others or [math.inf])
+    if nearest.get(slowest, 0.0) >= max(_LEAST_TRIP, _SLOWER_TRIP * usual):
+        return SlowLink(task=slowest, round_trip=nearest[slowest], usual=usual)
+    between = [trip for ends, trip in links.items() if len({hosts.get(each) for each in ends}) > 1]
+    trip = min(between, default=0.0)
+    return SlowLink(task="", round_trip=trip, usual=0.0) if trip >= _LONG_TRIP else None
 
 
 def set_apart(

@@ -137,7 +137,7 @@ def advise_by_profiles(
         gain = statistics.median(gains)
         return Advice(symptom=Symptom.WAITED_FOR, task=last.task, amount=gain, reasons=last.reasons)
     looks = [[each for each in look if each.task not in servers] for look in looks]
-    return _find_shared(looks, rates) or _find_of_network(looks, members, rates)
+    return _find_shared(looks, rates) or _find_of_network(looks, members, hosts, rates)
 
 
 def _find_shared(
@@ -164,9 +164,12 @@ def _share(symptom: Symptom, task: TaskProfile) -> tuple[float, str]:
 
 
 def _find_of_network(
-    looks: Sequence[Sequence[TaskProfile]], members: Collection[str], rates: Mapping[str, float]
+    looks: Sequence[Sequence[TaskProfile]],
+    members: Collection[str],
+    hosts: Mapping[str, str],
+    rates: Mapping[str, float],
 ) -> Advice | None:
-    links = [find_slow_link(find_traffic(each), members) for each in looks]
+    links = [find_slow_link(find_traffic(each), members, hosts) for each in looks]
     group = [each for look in looks for each in look if each.task in members]
     idle = [1 - each.own for each in group]
     link = links[-1] if _name_the_same(links) else None

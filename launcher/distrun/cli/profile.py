@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -43,7 +44,7 @@ _MOST_COLUMNS = 4
 _LEAST_SHOWN = 0.005
 _LEAST_SENT = 10_000
 """Bytes a second."""
-_MOSTLY = 0.5
+_MOSTLY, _FULL = 0.5, 0.8
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
@@ -100,7 +101,7 @@ def command(
             slowdown = find_slowdown(samples.get(straggler.task, []))
             straggler = replace(straggler, since=slowdown)
         traffic = profile.find_traffic(profiles)
-        slow_link = profile.find_slow_link(traffic, members)
+        slow_link = profile.find_slow_link(traffic, members, hosts)
         if as_json:
             shown = profile_json(profiles, straggler, found)
             shown |= {"traffic": to_json(traffic), "slow_link": to_json(slow_link)}
@@ -193,19 +194,24 @@ def _gpu_lines(profiles: Sequence[TaskProfile], straggler: Straggler | None) -> 
 
 def network_lines(traffic: Sequence[Traffic], slow: SlowLink | None) -> list[str]:
     """Return what tasks send each other, and the task whose link is slow: two lines at most."""
+    more = [] if slow is None else [link_text(slow.task, slow.round_trip, slow.usual)]
     sent = sum(each.sent_bytes for each in traffic)
     if sent < _LEAST_SENT:
-        return []
-    most, resent = traffic[0], sum(each.resent_packets for each in traffic)
+        return more
+    # All wait for the slower one of two ways.
+    ways = [each for each in traffic if each.sent_bytes >= _MOSTLY * traffic[0].sent_bytes]
+    most = min(ways, key=lambda each: each.delivery_bytes or math.inf)
     rate, delivery = (format_bytes(round(n)) for n in (most.sent_bytes, most.delivery_bytes))
+    is_full = 0 < _FULL * most.delivery_bytes <= most.sent_bytes
     words = [
         f"network: {format_bytes(round(sent))}/s between tasks",
-        f"most from {most.task} to {most.peer}: {rate}/s, while it sends {delivery}/s",
+        f"most from {most.task} to {most.peer}: {rate}/s, "
+        + ("all that the connection delivers" if is_full else f"while it sends {delivery}/s"),
     ]
+    resent = sum(each.resent_packets for each in traffic)
     words += [f"{resent:.0f} packets/s are sent again"] if resent >= 1 else []
     if most.limited >= profile.LEAST_GAIN:
         words.append(f"{most.peer} is not ready for them {most.limited:.0%} of the time")
-    more = [] if slow is None else [link_text(slow.task, slow.round_trip, slow.usual)]
     return ["; ".join(words), *more]
 
 

@@ -98,7 +98,8 @@ _LOOKS: dict[Symptom, str] = {
     Symptom.THROTTLED: """a cgroup's quota, such as a container's CPU limit, stops the tasks a fifth
         of the time""",
     Symptom.SLOW_LINK: """packets between one task and all others take 2 ms or longer, five times as
-        long as those between the others, and all tasks wait a fifth of the time""",
+        long as those between the others, or 10 ms or longer between all hosts, and all tasks wait a
+        fifth of the time""",
     Symptom.SMALL_STEPS: """all tasks wait for each other half of the time, at five steps a second
         or more""",
     Symptom.GPU_IDLE: """the tasks take steps, and their GPUs are busy for less than a quarter of
@@ -155,10 +156,10 @@ def advice_text(advice: Advice, job: str | None) -> str:
 
 def link_text(task: str, round_trip: float, usual: float) -> str:
     """Say how long a task's packets take, in seconds there and back, and those of the others."""
-    return (
-        f"the link of {task} is slow: a packet takes {format_short(1e3 * round_trip)} ms there and "
-        f"back, between the others {format_short(1e3 * usual)} ms"
-    )
+    trip = f"slow: a packet takes {format_short(1e3 * round_trip)} ms there and back"
+    if not task:
+        return f"the links between the hosts are {trip}, in most networks less than 1 ms"
+    return f"the link of {task} is {trip}, between the others {format_short(1e3 * usual)} ms"
 
 
 def slowdown_text(slowdown: Slowdown) -> str:
