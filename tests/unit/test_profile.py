@@ -290,8 +290,8 @@ def test_a_task_that_hardly_steps_is_not_slow_for_want_of_a_core() -> None:
         ((TRACES, 0.3, 1.0), {}, Symptom.TRACING),
         (((TRAIN, MODULE), 0.3, 1.0), {}, None),  # nobody knows whether its own Python must be so
         (((TRAIN, MODULE), 0.3, 0.0), {}, Symptom.BLOCKED),
-        ((EVALUATES, 0.3, 1.0), {}, None),  # it may well be so
-        ((EVALUATES, 0.6, 1.0), {}, Symptom.EVALUATION),
+        (((TRAIN, MODULE), 0.3, 0.0), {"wait": 0.3}, None),  # it may wait for a core
+        ((EVALUATES, 0.6, 1.0), {}, None),  # it may well be so
         ((STEP, 0.3, 0.4), {"throttled": 0.3, "quota": 0.5}, Symptom.THROTTLED),
     ],
 )

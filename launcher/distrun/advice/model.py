@@ -65,7 +65,6 @@ class Symptom(str, Enum):
     TRACING = "tracing"
     PRINTING = "printing"
     SAVING = "saving"
-    EVALUATION = "evaluation"
     BLOCKED = "blocked"
     THROTTLED = "throttled"
     SLOW_LINK = "slow_link"

@@ -33,6 +33,8 @@ _ALWAYS = 0.9
 """A generator that runs so much of the time never waits for the steps: they wait for it."""
 _LEAST_CORES = 0.3
 """Of a host, used by others; or used more by a generator than by those of the others."""
+_LITTLE = 0.25
+"""Of the time without a core: a task that waits longer for one may wait for nothing else."""
 _LEAST_SWAPPED = 100 << 20
 _CLOCK_RATIO = 0.85
 _LEAST_TRIP, _SLOWER_TRIP = 0.002, 5.0
@@ -323,7 +325,7 @@ def profile(
             kind, place = timeline.kind(stack), timeline.place(stack)
         if kind is Kind.INPUT and generator is not None:
             place = generator
-        if kind is Kind.OWN and not has_gpu:
+        if kind is Kind.OWN and not has_gpu and delay <= _LITTLE * (1 - active):
             blocked[place] += length * (1 - active)
         parts = [(kind, 1.0, place)]
         if kind is Kind.STEP and generator is not None:

@@ -39,7 +39,6 @@ _MOSTLY, _MANY_STEPS = 0.5, 5.0
 """Of the time, and steps a second: steps that mostly wait, and are short."""
 _SHARED = {
     **dict.fromkeys((Symptom.INPUT, Symptom.TRACING, Symptom.PRINTING, Symptom.SAVING), LEAST_GAIN),
-    Symptom.EVALUATION: _MOSTLY,
     Symptom.BLOCKED: _LEAST_UNASKED,
     Symptom.THROTTLED: _LEAST_UNASKED,
 }

@@ -18,9 +18,10 @@ from distrun.supervisor.running_tasks import RunningTasks
 if TYPE_CHECKING:
     from distrun.advice.profile import TaskProfile
 
-_FIRST, _BETWEEN, _PAUSE, _PAUSE_WITH_ADVICE = 30.0, 15.0, 1200.0, 300.0
-"""Seconds until the first look, from one to the next, and after some of them."""
-_FIRST_UNSEEN = 120.0
+_FIRST, _BETWEEN, _PAUSE, _PAUSE_WITH_ADVICE = 30.0, 12.0, 1200.0, 300.0
+"""Seconds until the first look, from that to the second, which is half of the time to the third,
+and after some of them. So work that comes again and again is not seen each time."""
+_FIRST_UNSEEN = 75.0
 """Seconds until the first look at tasks whose steps cannot be read."""
 _BETWEEN_RATES, _SLOWER = 60.0, 0.7
 """Seconds, and of its steps a second until then: a task that takes fewer is looked at at once."""
@@ -112,11 +113,11 @@ class Advisor:
         steps = self._reports or any({"step", "busy"} & {*each.shares} for each in profiles)
         if state.phase is not JobPhase.RUNNING or not (is_whole and steps):
             self._looks = []
-            self._rest(_PAUSE)
+            self._rest(_PAUSE_WITH_ADVICE)
             return
         self._looks.append(profiles)
         self._note_steps()
-        self._rest(_BETWEEN)
+        self._rest(_BETWEEN * len(self._looks))
         if len(self._looks) == _LOOKS:
             self._report()
             self._looks = []

@@ -60,10 +60,6 @@ _TEXTS = {
         "saving takes {amount:.0%} of the time{of_task}{place}: save less often, or to a faster "
         "disk"
     ),
-    Symptom.EVALUATION: (
-        "evaluation takes {amount:.0%} of the time{place}: evaluate less often, on less data, or "
-        "in an evaluator task"
-    ),
     Symptom.BLOCKED: (
         "the program itself waits {amount:.0%} of the time, and uses no core{place}: it sleeps, or "
         "waits for a lock, a file or another process"
@@ -92,7 +88,6 @@ _LOOKS: dict[Symptom, str] = {
     Symptom.TRACING: "TensorFlow makes a graph of a function again and again",
     Symptom.PRINTING: "a tenth of the time goes into print, logging, summaries or MLflow",
     Symptom.SAVING: "a tenth of the time goes into checkpoints",
-    Symptom.EVALUATION: "half of the time or more goes into evaluation",
     Symptom.BLOCKED: """in a fifth of the time, the program's own Python waits and uses no core,
         though the tasks take steps""",
     Symptom.THROTTLED: """a cgroup's quota, such as a container's CPU limit, stops the tasks a fifth
@@ -118,8 +113,6 @@ _TO_DO: dict[Symptom, str] = {
     Symptom.PRINTING: """print every hundredth step, where a loss waits for its step; a higher
         `update_freq`, and no `histogram_freq`, of the callback TensorBoard""",
     Symptom.SAVING: "save less often, or to a faster disk",
-    Symptom.EVALUATION: """evaluate less often (`validation_freq`), on less data
-        (`validation_steps`), or in an `evaluator` task""",
     Symptom.BLOCKED: """look at the line: a sleep, a lock that another thread holds, a request, a
         queue. What need not be done between two steps can be done in a thread""",
     Symptom.THROTTLED: """raise the quota: a container's CPU limit, `cpu.max` of a cgroup v2, or
