@@ -210,6 +210,7 @@ def test_a_step_that_waits_for_a_generator_waits_for_input() -> None:
     loads = (("OwnedIterator.__next__", f"{TF}data/ops/iterator_ops.py", 825), TRAIN, MODULE)
     found = profiled((loads, 0.5, 0.0), others=((GENERATOR, 0.5),))
     assert found.places == {Kind.INPUT: "batches, data.py:7"}
+    assert profiled((loads, 0.5, 0.1), wait=0.9).shares[Kind.INPUT] < 0.2  # its threads starve
     found = profiled(*alternating, others=((GENERATOR[1:], 0.3), ((), 0.2)))  # of a library
     assert found.shares[Kind.INPUT] == pytest.approx(0.6)
     never_waits = profiled((STEP, 0.5, 1.0), others=((GENERATOR, 0.5),))

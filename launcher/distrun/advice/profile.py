@@ -281,6 +281,10 @@ class Timeline:
         name = made.rpartition("inner_factory.<locals>.")[2].removeprefix("tf__")
         return name and f"{name}, as AutoGraph has converted it"
 
+    def waits(self, stack: int) -> bool:
+        """Whether the innermost function is a library's."""
+        return self.frames[self._recording.stacks[stack][0]].is_of_library
+
     def generator_at(self, moment: float) -> str | None:
         """Return the user's line in a generator that runs then; None if none does.
 
@@ -328,6 +332,9 @@ def profile(
         if kind is Kind.OWN and not has_gpu and delay <= _LITTLE * (1 - active):
             blocked[place] += length * (1 - active)
         parts = [(kind, 1.0, place)]
+        is_made_elsewhere = stack is not None and timeline.waits(stack) and generator is None
+        if kind is Kind.INPUT and is_made_elsewhere:  # threads that make it may get no core
+            parts = [(kind, 1 - delay, place), (Kind.NO_CORE, delay, place)]
         if kind is Kind.STEP and generator is not None:
             idle = 1.0 if is_bound else 1 - active
             parts = [(kind, 1 - idle, place), (Kind.INPUT, idle, generator)]
