@@ -141,6 +141,7 @@ def test_a_task_that_reports_or_prints_and_uses_no_time_is_sampled_each_time(
 def test_the_peak_of_memory_is_that_of_all_processes_together() -> None:
     loop, found, pids = SimulatedLoop(), list[Any](), [os.getpid(), os.getppid()]
     here = SimpleNamespace(is_running=True, members=lambda: map(processes.find, pids), progress={})
+    here.note_programs = list
     task: Any = SimpleNamespace(name="worker:0", attempt=0, pid=pids[0], log="", **vars(here))
     task.note_programs = list
     sampler = UsageSampler(loop, found.append)

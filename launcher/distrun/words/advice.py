@@ -79,8 +79,8 @@ _WITH_PROFILE = (Symptom.BEHIND, Symptom.WAITED_FOR, Symptom.GPU_IDLE, Symptom.I
 """Of which a profile says more, if no reason is known."""
 _LOOKS: dict[Symptom, str] = {
     Symptom.BEHIND: "a task takes less than 0.7 of the steps a second of the others of its role",
-    Symptom.WAITED_FOR: """in a group that takes each step together, the others wait a fifth of the
-        time for one task, at three times within a minute""",
+    Symptom.WAITED_FOR: """the tasks that take each step together wait a fifth of the time for one of
+        them, or all for a parameter server, at three times within a minute""",
     Symptom.RETRACING: """TensorFlow printed "5 out of the last 5 calls ... triggered tf.function
         retracing", and again for the same function""",
     Symptom.INPUT: """the step waits for the next batch, or a generator in Python never waits for
@@ -88,8 +88,8 @@ _LOOKS: dict[Symptom, str] = {
     Symptom.TRACING: "TensorFlow makes a graph of a function again and again",
     Symptom.PRINTING: "a tenth of the time goes into print, logging, summaries or MLflow",
     Symptom.SAVING: "a tenth of the time goes into checkpoints",
-    Symptom.BLOCKED: """in a fifth of the time, the program's own Python waits and uses no core,
-        though the tasks take steps""",
+    Symptom.BLOCKED: """the program's own Python waits a fifth of the time and uses no core, though
+        the tasks take steps""",
     Symptom.THROTTLED: """a cgroup's quota, such as a container's CPU limit, stops the tasks a fifth
         of the time""",
     Symptom.SLOW_LINK: """packets between one task and all others take 2 ms or longer, five times as
