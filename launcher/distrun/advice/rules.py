@@ -35,6 +35,8 @@ _IDLE = 0.25
 more of its host's cores is left, it waits for them."""
 _LEAST_UNASKED = 0.2
 """The least share of the job's time for which a task is named in advice."""
+_LEAST_OF_STEPS = 0.01
+"""Of the time: a task of which less is seen in steps may take none."""
 _MOSTLY, _MANY_STEPS = 0.5, 5.0
 """Of the time, and steps a second: steps that mostly wait, and are short."""
 _SHARED = {
@@ -142,9 +144,11 @@ def advise_by_profiles(
 def _find_shared(
     looks: Sequence[Sequence[TaskProfile]], rates: Mapping[str, float]
 ) -> Advice | None:
+    steps = [each.shares.get(Kind.STEP, 0.0) for look in looks for each in look]
+    has_steps = bool(rates) or min(steps, default=0.0) >= _LEAST_OF_STEPS
     for symptom, least in _SHARED.items():
         shares = [statistics.median(_share(symptom, each)[0] for each in look) for look in looks]
-        if min(shares) >= least and (rates or symptom is not Symptom.BLOCKED):
+        if min(shares) >= least and (has_steps or symptom is not Symptom.BLOCKED):
             _, name = max(_share(symptom, each) for each in looks[-1])
             quota = looks[-1][0].recording.quota if symptom is Symptom.THROTTLED else 0.0
             amount = statistics.median(shares)

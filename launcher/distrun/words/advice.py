@@ -79,8 +79,8 @@ _WITH_PROFILE = (Symptom.BEHIND, Symptom.WAITED_FOR, Symptom.GPU_IDLE, Symptom.I
 """Of which a profile says more, if no reason is known."""
 _LOOKS: dict[Symptom, str] = {
     Symptom.BEHIND: "a task takes less than 0.7 of the steps a second of the others of its role",
-    Symptom.WAITED_FOR: """the tasks that take each step together wait a fifth of the time for one of
-        them, or all for a parameter server, at three times within a minute""",
+    Symptom.WAITED_FOR: """the tasks that take each step together wait a fifth of the time for one
+        of them, or all for a parameter server, at three times within a minute""",
     Symptom.RETRACING: """TensorFlow printed "5 out of the last 5 calls ... triggered tf.function
         retracing", and again for the same function""",
     Symptom.INPUT: """the step waits for the next batch, or a generator in Python never waits for
