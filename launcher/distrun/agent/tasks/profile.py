@@ -133,7 +133,7 @@ class _Recording:
         frames: Dict[Tuple[str, str, int], int] = {}
         stacks: Dict[Tuple[int, ...], int] = {}
         calls: Dict[int, List[int]] = {}
-        changes: Dict[int, Dict[int, int]] = {}
+        seen_at: Dict[int, Dict[int, Tuple[int, ...]]] = {}
         for event in events:
             thread, at, where = event["tid"], int(event["ts"]), event["args"]
             open_calls = calls.setdefault(thread, [])
@@ -142,9 +142,12 @@ class _Recording:
                 open_calls.append(frames.setdefault(key, len(frames)))
             else:
                 open_calls.pop()
-            stack = tuple(open_calls[: -_MOST_FRAMES - 1 : -1])
             # The last change of a moment is the stack that was seen.
-            changes.setdefault(thread, {})[at] = stacks.setdefault(stack, len(stacks))
+            seen_at.setdefault(thread, {})[at] = tuple(open_calls[: -_MOST_FRAMES - 1 : -1])
+        changes = [
+            {at: stacks.setdefault(stack, len(stacks)) for at, stack in each.items()}
+            for each in seen_at.values()
+        ]
         ended = os.fstat(self._output).st_mtime - self._began
         end = max(int(event["ts"]) for event in events)
         offset = 1e3 * ended - end / 1e3
@@ -153,7 +156,7 @@ class _Recording:
         names, whole = list(frames), range(1, _MOST_FRAMES)
         outer = {n: names[stack[-1]][:2] for stack, n in stacks.items() if len(stack) in whole}
         none = stacks.setdefault((), len(stacks))
-        living = (_without_ended(each, looks, outer, none) for each in changes.values())
+        living = (_without_ended(each, looks, outer, none) for each in changes)
         recording["threads"] = [
             [(round(at / 1e3 + offset, 1), stack) for at, stack in each.items()] for each in living
         ]
