@@ -354,7 +354,7 @@ def test_steps_without_cores_of_a_task_that_is_alone_or_has_gpus_wait_for_no_tas
 def test_what_sets_a_task_apart_that_is_behind_is_told() -> None:
     late = profiled((STEP, 1.0, 0.4), task="worker:1", wait=0.6, nice=9)
     look, rates = [profiled((STEP, 1.0, 1.0)), late], {"worker:0": 2.0, "worker:1": 1.0}
-    found = not_none(advise_by_profiles([look] * 3, (), {}, rates))
+    found = not_none(advise_by_profiles([look] * 3, rates, {}, rates))  # of a group
     assert (found.symptom, found.task) == (Symptom.BEHIND, "worker:1")
     assert [each.obstacle for each in found.reasons] == [Obstacle.NO_CORE, Obstacle.NICE]
 

@@ -124,9 +124,6 @@ def advise_by_profiles(
         rates: steps a second, by task.
         servers: the parameter servers.
     """
-    behind = None if members else _find_behind(rates)
-    if behind is not None:
-        return replace(behind, reasons=set_apart(behind.task, rates, looks[-1], hosts))
     found = [
         straggler(each, members, hosts, has_begun=bool(rates))
         or busiest_server(each, servers, hosts)
@@ -137,6 +134,9 @@ def advise_by_profiles(
     if last is not None and not last.also and min(gains) >= _LEAST_UNASKED:
         gain = statistics.median(gains)
         return Advice(symptom=Symptom.WAITED_FOR, task=last.task, amount=gain, reasons=last.reasons)
+    behind = _find_behind(rates)
+    if behind is not None:
+        return replace(behind, reasons=set_apart(behind.task, rates, looks[-1], hosts))
     looks = [[each for each in look if each.task not in servers] for look in looks]
     return _find_shared(looks, rates) or _find_of_network(looks, members, hosts, rates)
 
