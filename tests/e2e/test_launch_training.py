@@ -41,6 +41,7 @@ class Launches:
         distrun.write_spec(
             "",
             name="train",
+            timeouts={"grace": "100s"},  # a save may take long on a busy machine
             program={
                 "script": "train.py",
                 "python": python.interpreter,

@@ -9,7 +9,7 @@ TRAINING = {
         *("tests/e2e/test_examples.py", "tests/e2e/test_first_hour.py"),
         "tests/process/test_readme.py::test_shown_commands_do_what_is_shown",
     ),
-    "training": ("tests/e2e/",),
+    "training": ("tests/e2e/", "tests/ssh/test_sync.py::test_the_bundled_job_learns"),
 }
 """Tests that use a process that has imported TensorFlow. That takes 6 s of CPU, and training takes
 a core and more: two processes run them, about as long, beside others that mostly wait."""

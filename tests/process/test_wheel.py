@@ -50,7 +50,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
     python = folder / "bin" / "python"
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
-    run(*pip, "install", "-q", wheel, cwd=folder)
+    run(*pip, "install", "-q", "--no-compile", wheel, cwd=folder)
     return folder / "bin" / "distrun"
 
 

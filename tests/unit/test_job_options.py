@@ -1,11 +1,12 @@
 """What the job is asked, and what it says where it is asked wrongly."""
 
 import re
+import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from harness.tables import read_table
 from harness.training import tf_config
 from mnist_job import JobError, options
 from mnist_job.options import read_task
@@ -40,23 +41,13 @@ def test_the_strategy_follows_the_cluster_then_the_launcher_then_the_argument() 
         options.parse(["--evaluate", "x"], tf_config())
 
 
-@pytest.mark.parametrize(
-    ("argv", "says"),
-    [
-        (["--epochs", "0"], "--epochs: '0' is not a whole number from 1 to 2147483647"),
-        (["--strategy", "mirorred"], "--strategy: invalid choice: 'mirorred'"),
-        (["--dataset", "synthetic", "--data-dir", "x"], "takes no --data-dir"),
-        (["--checkpoint-dir", "gs://bucket/run"], "takes :// in 'gs://bucket/run' for a pattern"),
-        (["--strategy", "mirrored", "--reduction", "ring"], "has nccl or hierarchical_copy or"),
-        (["--loop", "epoch", "--strategy", "parameter_server"], "takes --loop iterator, or"),
-        (["--checkpoint-every", "5"], "--checkpoint-every needs a --checkpoint-dir"),
-        (["--checkpoint-dir", "run[1]"], "TensorFlow takes [1] in 'run[1]' for a pattern"),
-        (["--evaluate", "x", "--checkpoint-dir", "y"], "--evaluate only reads"),
-    ],
-)  # fmt: skip
-def test_wrong_arguments_exit_2(argv: Any, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+TABLE = Path(__file__).with_name("wrong_arguments.txt")
+
+
+@pytest.mark.parametrize(("argv", "says"), read_table(TABLE, "options").items())
+def test_wrong_arguments_exit_2(argv: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
-        options.parse(argv, {})
+        options.parse(shlex.split(argv), {})
     said = capsys.readouterr().err
     assert left.value.code == 2
     assert says in said

@@ -42,6 +42,7 @@ from distrun.supervisor.hosts.kubernetes import KubernetesReach
 from distrun.supervisor.round import is_awaited
 from distrun.words.causes import cause_advice, cause_text
 from harness.command import write_program
+from harness.tables import read_table
 from harness.values import not_none
 from harness.waiting import wait_until
 
@@ -259,26 +260,25 @@ NOT_OF_A_JOB = (
 )
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
-        *(_part(name) + END for name in (*job_folder.NOT_COPIED, *NOT_OF_A_JOB)),
-        _part("logs/a", size=1 << 50),
-        _part("logs/a", state=[1, 1, 2**100]) + END,
-        b"[" * 100_000 + b"\n",
-        b"x" * ((1 << 20) + (1 << 17)),
-    ],
-)
-def test_a_copy_is_limited(folder: JobFolder, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+SENT = (
+    *(_part(name) + END for name in (*job_folder.NOT_COPIED, *NOT_OF_A_JOB)),
+    _part("logs/a", size=1 << 50), _part("logs/a", state=[1, 1, 2**100]) + END,
+    b"[" * 100_000 + b"\n", b"x" * ((1 << 20) + (1 << 17)),
+)  # fmt: skip
+
+
+def test_a_copy_is_limited(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod is a stranger: it may not say where its job is, for example."""
     before = {each: each.read_bytes() for each in folder.path.rglob("*") if each.is_file()}
     gc.collect()  # else what other tests have left could be closed meanwhile
     opened = len(os.listdir("/proc/self/fd"))
-    code = f"import os, sys\nfor _ in sys.stdin: os.write(1, {sent!r})"
-    _refresh(folder, monkeypatch, "-c", code)
-    files = (each for each in folder.path.rglob("*") if each.is_file())
-    assert {each: each.read_bytes() for each in files if each.name not in (".new-a", "a")} == before
-    assert len(os.listdir("/proc/self/fd")) == opened
+    for sent in SENT:
+        code = f"import os, sys\nfor _ in sys.stdin: os.write(1, {sent!r})"
+        _refresh(folder, monkeypatch, "-I", "-S", "-c", code)
+        files = (each for each in folder.path.rglob("*") if each.is_file())
+        kept = {each: each.read_bytes() for each in files if each.name not in (".new-a", "a")}
+        assert kept == before, sent[:200]
+        assert len(os.listdir("/proc/self/fd")) == opened, sent[:200]
 
 
 def test_a_copy_has_regular_files(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -703,34 +703,10 @@ def test_a_watch_that_hangs_is_replaced(answer: Path, monkeypatch: pytest.Monkey
     assert not kept._answer(keeper._Request("h1", "", "", -1)), "about to be deleted, and cut off"
 
 
-REFUSED = 'error when creating "STDIN": jobs.batch "j" is forbidden: '
-
-
 @pytest.mark.parametrize(
     ("said", "advice"),
-    [
-        (f'{REFUSED}User "u" cannot create resource "jobs" in API group "batch"', "that right"),
-        (f"{REFUSED}unable to create new content in namespace n because it is being terminated",
-         "kubernetes.namespace"),
-        (f"{REFUSED}exceeded quota: few, requested: count/jobs.batch=1", "describe quota"),
-        ('pods "p" is forbidden: failed quota: few: must specify limits.cpu', "kubernetes.cpus"),
-        ('pods "p" is forbidden: maximum cpu usage per Container is 1', "limitrange"),
-        ('pods "p" is forbidden: violates PodSecurity "restricted:latest"', "`kubernetes.pod`"),
-        ('failed calling webhook "w": Post "https://w": dial tcp 127.0.0.1:1', "a webhook"),
-        ('error validating data: Get "https://a/openapi/v2": net/http: TLS handshake timeout',
-         "cluster-info"),
-        ('error: context "nosuch" does not exist', "get-contexts"),
-        ("error validating data: getting credentials: exec: executable g failed", "log in"),
-        ("error validating data: the server has asked for the client to provide credentials",
-         "log in"),
-        ('error validating data: Get "http://localhost:8080/openapi/v2": dial tcp', "KUBECONFIG"),
-        ("command terminated with exit code 137", "kubernetes.memory"),
-        ("Error: unknown flag: --output-watch-events", "1.18 or newer"),
-        ('(NotFound): secrets "a" not found; pvc "b" not found', "`kubectl get secrets,pvc`"),
-        ('(NotFound): error when creating "STDIN": namespaces "n" not found', "have the namespace"),
-        (f'{REFUSED}error looking up service account n/a: serviceaccount "a" not found', "name in"),
-    ],
-)  # fmt: skip
+    read_table(Path(__file__).with_name("kubernetes_refusals.txt"), "refusals").items(),
+)
 def test_the_advice_is_about_what_kubernetes_refuses(said: str, advice: str) -> None:
     for code in (Code.KUBECTL_FAILED, Code.POD_NOT_CREATED):
         assert advice in str(cause_advice(Cause(code, text=said)))

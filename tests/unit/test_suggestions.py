@@ -24,36 +24,11 @@ from distrun.spec.value_warnings import check_values
 from distrun.tables import read_rows
 from distrun.words import causes as words
 from harness.specs import load_text
+from harness.tables import read_table
 
 from .test_spec_messages import CASES
 
-IN_WORDS = {
-    "add a host, or leave out the role of one": "[a, b]",
-    "leave out `spare` of one": "[a, {name: b, role: ps}]",
-    # what to write there
-    "write a name": "x", "read DISTRUN_ADDRESSES in the program instead": "--all",
-    "write the program to run first": "[train.sh]", "write a variable's name": "NAME",
-    "write a list of texts": "[train.sh]", "write off, or {line: TEXT}": "{line: ready}",
-    "write chief, or 'workers: independent'": "chief", "write off for no limit": "off",
-    "write default, one_device, mirrored, central_storage, tpu, multi_worker_mirrored or "
-    "parameter_server": "mirrored",
-    "write the address by which other hosts reach 'localhost'": "10.0.0.9",
-    "write the address by which other hosts reach 'gpu1'": "10.0.0.9",
-    "a spare runs no task at first: use another host, or remove `spare`": "gpu2:4003",
-    "write a whole number of 0 or more or a list of addresses such as [localhost:12345] or a "
-    "mapping such as {count: 2, gpus: 1}": "1",
-    "write a duration such as 500ms, 10s, 5m or 1h, or off": "500ms",
-    'write "" for an empty text': '""',
-    "write always to start again after exit 0, too": "always",
-    "a role of your own needs a program: {count: 1, script: serve.py}": (
-        "{count: 1, script: train.py}"
-    ),
-    "name a script, or a bundled job: mnist": "mnist",
-    "name src/train.py, or a bundled job: mnist": "src/train.py", "widen it": "2000-2010",
-    "name program/__main__.py, or a bundled job: mnist": "program/__main__.py",
-    "make it, or name another": "src", "this one cannot be off": "10s",
-    "exit codes are 1 to 255": "130", 'put it in quotes: "1"': '"train.py"',
-}  # fmt: skip
+IN_WORDS = read_table(Path(__file__).with_name("suggested_words.txt"), "in words")
 OTHERS = (
     # prose about a file as a whole, or about places elsewhere
     "here:", "check the indentation, or", "begin with ", "indent with", "a spec is one document",

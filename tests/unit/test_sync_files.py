@@ -20,6 +20,7 @@ from distrun.sync.file_selection import FileSelection, select_files
 from distrun.sync.manifest import Manifest
 from distrun.sync.unsent_files import file_beside_script, missing_file
 from harness.plans import script_in, spec_of
+from harness.tables import read_table
 
 NEWLINE = b"a\nb \xff'\"$(x).py"
 
@@ -212,49 +213,23 @@ def spec(tmp_path: Path) -> Spec:
     return spec_of(program=script_in(job), hosts=(HostSpec(name="h1"),))
 
 
-@pytest.mark.parametrize(
-    ("script", "found"),
-    [
-        ("np.load('data/x.npz')", [1]),
-        ("a = 1\nopen('big.csv')\nopen('./data/x.npz', 'rb')", [2, 3]),
-        ("pd.read_csv('big.csv', sep=',')", [1]),
-        ("tf.data.TextLineDataset('big.csv')", [1]),
-        ("np.load('labels.txt')", []),  # is sent
-        ("np.load('data/y.npz')", []),  # does not exist here either
-        ("open('big.csv', 'w')", []),
-        ("open('big.csv', mode)", []),
-        ("save(x, 'big.csv')\nload('big.csv')", []),  # the task may have made it itself
-        ("print('big.csv')", []),
-        ("load(", []),
-    ],
-)
-def test_a_file_that_is_not_sent_is_warned_of(script: str, found: list[int], spec: Spec) -> None:
+TABLE = Path(__file__).with_name("missing_files.txt")
+
+
+@pytest.mark.parametrize(("script", "found"), read_table(TABLE, "not sent").items())
+def test_a_file_that_is_not_sent_is_warned_of(script: str, found: str, spec: Spec) -> None:
     Path(spec.program.target).write_text(script)
     here = replace(spec, hosts=(HostSpec(),))
-    for made, expected in ((spec, found), (here, [])):
+    for made, expected in ((spec, found), (here, "")):
         warnings = check_program(made)
-        assert [each.line for each in warnings if "not sent it" in each.message] == expected
+        lines = [str(each.line) for each in warnings if "not sent it" in each.message]
+        assert lines == expected.split()
 
 
 MISSING = "FileNotFoundError: [Errno 2] No such file or directory: '{}'"
-COPY = "/tmp/a b/job-h1-0123456789ab/files"
 
 
-@pytest.mark.parametrize(
-    ("error", "name"),
-    [
-        (MISSING.format("data/x.npz"), "data/x.npz"),
-        ("NotFoundError: {{function_node f}} big.csv; No such file or directory [Op:I]", "big.csv"),
-        ("OSError: Unable to open file (name = 'data/x.npz', errno = 2, flags = 0)", "data/x.npz"),
-        ("ValueError: File not found: filepath=data/x.npz. Please ensure", "data/x.npz"),
-        *((MISSING.format(each), "") for each in ("labels.txt", "/data/x.npz", f"{COPY}/train.py")),
-        (MISSING.format(f"{COPY}/big.csv"), "TOP/job/big.csv"),  # beside `__file__`
-        (MISSING.format(f"{COPY}/../settings.yaml"), "TOP/settings.yaml"),
-        ("ModuleNotFoundError: No module named 'nets.cnn'", "TOP/nets"),
-        ("ModuleNotFoundError: No module named 'numpy'", ""),
-        ("ValueError: bad", ""),
-    ],
-)
+@pytest.mark.parametrize(("error", "name"), read_table(TABLE, "errors").items())
 def test_an_error_names_the_file_missing_on_a_host(
     error: str, name: str, spec: Spec, tmp_path: Path
 ) -> None:

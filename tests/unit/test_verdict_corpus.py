@@ -9,6 +9,7 @@ import json
 import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from distrun.verdict.model import Kind, Verdict
 from distrun.words import causes as words
 from distrun.words.verdicts import evidence_text
 from harness.scenarios import play
+from harness.tables import read_table
 from harness.values import not_none
 from table import HERE, failures, rows, shares
 
@@ -101,25 +103,13 @@ def fail_by(kind: type[events.Event], cause: Cause) -> tuple[Verdict, Outcome]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "outer", "code"),
-    [
-        ("login_refused", Code.HOST_UNUSABLE, Code.LOGIN_REFUSED),
-        ("login_refused", Code.JUMP_HOST_FAILED, Code.HOST_KEY_CHANGED),
-        ("host_unknown", Code.HOST_UNUSABLE, Code.SSH_NAME_NOT_RESOLVED),
-        ("host_down", Code.HOST_UNUSABLE, Code.SSH_PORT_CLOSED),
-        ("no_python", Code.HOST_UNUSABLE, Code.PYTHON_TOO_OLD),
-        ("no_tensorflow", Code.PREFLIGHT_FAILED, Code.TENSORFLOW_MISSING),
-        ("import_error", Code.PREFLIGHT_FAILED, Code.MODULES_MISSING),
-        ("network", Code.PREFLIGHT_FAILED, Code.PORTS_UNREACHABLE),
-        ("host_unfit", Code.PREFLIGHT_FAILED, Code.CLOCK_DIFFERS),
-        ("no_room", Code.HOST_UNUSABLE, Code.POD_UNSCHEDULABLE),
-        ("scheduler", Code.HOST_UNUSABLE, Code.POD_IMAGE_MISSING),
-        ("record", Code.RECORD_NOT_WRITTEN, Code.FILE_NOT_WRITTEN),
-        ("defect", Code.AGENT_FAILED, Code.AGENT_DEFECT),
-    ],
+    ("code", "kind_and_outer"),
+    read_table(Path(__file__).with_name("verdict_rows.txt"), "what is no task's failure").items(),
 )
-def test_a_failure_that_is_no_tasks_has_a_kind(kind: str, outer: Code, code: Code) -> None:
-    verdict, _ = fail_by(events.Aborted, Cause(outer, host="h2", within=(Cause(code),)))
+def test_a_failure_that_is_no_tasks_has_a_kind(code: str, kind_and_outer: str) -> None:
+    kind, outer = kind_and_outer.split()
+    cause = Cause(getattr(Code, outer), host="h2", within=(Cause(getattr(Code, code)),))
+    verdict, _ = fail_by(events.Aborted, cause)
     assert (verdict.kind.value, verdict.task) == (kind, None)
     assert verdict.repeats_outcome
 

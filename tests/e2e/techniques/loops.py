@@ -131,18 +131,17 @@ means = np.reshape(losses(), (2, 4)).mean(axis=1)
 np.testing.assert_allclose(means, losses(of_epochs=True), rtol=1e-5)
 
 # Saved by two replicas in the middle of the first epoch, and resumed in all other ways.
-said = train("saved", *TWO, "--epochs=1", "--checkpoint-every=1", "--loop=epoch")
+said = train("saved", *TWO, "--epochs=1", "--checkpoint-every=1", "--loop=for")
 assert np.allclose(numbers(said[-1]), numbers(reference[0]), atol=2e-3)
 names = sorted(path.name for path in Path(RESULTS, "saved").glob("*.index"))
 assert names == ["ckpt-2.index", "ckpt-3.index", "ckpt-4.index"], names
 # If TensorFlow's list of the checkpoints is lost or damaged, nothing is overwritten.
 DAMAGE = {"epoch": None, "one-device-fit": b"\xff{"}
 for name, argv in {
-    "epoch": ["--loop", "epoch", "--input", "distribute"],
     "one-device-fit": ["--loop", "fit", "--strategy", "one_device"],
     # The rate of the table, for as many images; each replica has as many of them.
-    "two-for": [*TWO, "--loop=for", "--input=distribute", "--reduction=hierarchical_copy",
-                "--batch-size=global:31", "--learning-rate=31:1e-4,16:9"],
+    "epoch": [*TWO, "--loop=epoch", "--input=distribute", "--reduction=hierarchical_copy",
+              "--batch-size=global:31", "--learning-rate=31:1e-4,16:9"],
     "central-two": [*TWO, "--strategy=central_storage", "--devices=CPU:0,CPU:1",
                     "--learning-rate=16:9,32:1e-4"],
 }.items():  # fmt: skip
@@ -191,12 +190,12 @@ assert names == ["ckpt-1.index", "ckpt-2.index"], names
 # An evaluation without a strategy prints the same numbers as the run.
 wanted = f"test_accuracy {numbers(reference[-1])[-1]:.3f}"
 # An evaluation needs no learning rate: the table has none for its own batch.
-code, said, errors = run(*MNIST, "--evaluate", f"{RESULTS}/two-for", "--learning-rate=7:0.1")
+code, said, errors = run(*MNIST, "--evaluate", f"{RESULTS}/epoch", "--learning-rate=7:0.1")
 assert code == 0, errors
 assert said[-1].startswith(f"ckpt-4 (epoch 2): {wanted}  "), (said, wanted)
 assert said[-1].endswith(f"data: mnist from {DATA}/mnist.npz, 101 images"), said
 tf.train.Checkpoint(model=tf.Variable(1.0)).save(f"{RESULTS}/foreign/ckpt")
-shutil.copytree(f"{RESULTS}/two-for", f"{RESULTS}/damaged")
+shutil.copytree(f"{RESULTS}/epoch", f"{RESULTS}/damaged")
 Path(f"{RESULTS}/damaged/ckpt-4.data-00000-of-00001").write_bytes(b"x" * 100)
 shutil.copytree(f"{RESULTS}/damaged", f"{RESULTS}/listless")
 Path(f"{RESULTS}/listless/checkpoint").write_text("{")
@@ -204,9 +203,9 @@ Path(f"{RESULTS}/empty").mkdir()
 TRAINED_WITH = "cannot be restored: it was trained with --"
 for option, path, more, says in (
     ("--evaluate", "second/ckpt-1.index", [], ""),
-    ("--evaluate", "two-for", ["--model=small_cnn"], f"{TRAINED_WITH}model cnn, not small_cnn"),
-    ("--evaluate", "two-for", ["--dataset=synthetic"], f"{TRAINED_WITH}dataset mnist, not synth"),
-    ("--checkpoint-dir", "two-for", ["--optimizer=adam"], f"{TRAINED_WITH}optimizer rmsprop, not"),
+    ("--evaluate", "epoch", ["--model=small_cnn"], f"{TRAINED_WITH}model cnn, not small_cnn"),
+    ("--evaluate", "epoch", ["--dataset=synthetic"], f"{TRAINED_WITH}dataset mnist, not synth"),
+    ("--checkpoint-dir", "epoch", ["--optimizer=adam"], f"{TRAINED_WITH}optimizer rmsprop, not"),
     ("--evaluate", "foreign", [], "cannot be restored: Key counters/"),
     ("--evaluate", "damaged", [], "ckpt-4 cannot be restored"),
     ("--evaluate", "listless", [], "is lost: name one of them to --evaluate"),
@@ -262,7 +261,7 @@ assert {path.name.partition(".")[0] for path in folder.iterdir()} == {"ckpt-1"}
 from tensorflow.python.training import checkpoint_utils  # noqa: E402
 
 growing = Path(RESULTS, "growing")
-shutil.copytree(f"{RESULTS}/two-for", growing, ignore=shutil.ignore_patterns("checkpoint"))
+shutil.copytree(f"{RESULTS}/epoch", growing, ignore=shutil.ignore_patterns("checkpoint"))
 (growing / "ckpt-4.index").write_bytes(b"")
 looks = []
 
@@ -271,7 +270,7 @@ def whole_after_a_look(_) -> None:
     looks.append(len(looks))
     assert looks == [0], "it was not evaluated when it was whole"
     for name in ("ckpt-4.index", "checkpoint"):
-        shutil.copy(f"{RESULTS}/two-for/{name}", growing)
+        shutil.copy(f"{RESULTS}/epoch/{name}", growing)
 
 
 checkpoint_utils.time = SimpleNamespace(sleep=whole_after_a_look, time=time.time)
