@@ -19,6 +19,7 @@ from distrun.agent.linux.syscalls import Inotify
 from distrun.logs import Follower, TaskLog, View, line_ends, merged
 from distrun.logs.line_buffer import LONGEST_LINE, LineBuffer
 from harness.logs import PLAIN, T0, Follow, Job, caught_up, readable
+from harness.tables import read_table
 
 
 class TestPrefix:
@@ -50,41 +51,22 @@ class TestPrefix:
         assert job.shown(replace(view, raw=True)).startswith(expected[0].encode()[:30] + b"a\n")
 
 
+def bytes_of(section: str) -> list[tuple[bytes, bytes]]:
+    table = read_table(Path(__file__).with_name("on_a_terminal.txt"), section)
+    seen = (each.encode().decode("unicode_escape").encode("latin-1") for each in table.values())
+    return [*zip((each.encode("latin-1") for each in table), seen, strict=True)]
+
+
 class TestTerminal:
-    @pytest.mark.parametrize(
-        ("written", "seen"),
-        [
-            (b"10%\r20%\r100%\n", b"100%"), (b"windows\r\n", b"windows"),
-            (b"\r     \rdone\n", b"done"), (b"\x1b[2K\x1b[1Gtext\x1b[3A\n", b"text"),
-            (b"100%\r\x1b[K\n", b"100%"), (b"\x1b[2J\x1b[H\x1b[?25lclear\x1bc\n", b"clear"),
-            (b"\x1b]0;title\x07text\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\\n", b"textlink"),
-            (b"\x1bPdevice\x1b\\text\n", b"text"), (b"cut \x1b]0;off\n", b"cut 0;off"),
-            (b"cut \x1b\n", b"cut "), (b"ab\x08\x08\x0e\x0ccd\n", b"abcd"),
-            (b"\x1b[31mred\x1b[0m\n", b"red"),
-            # OSC 52 writes the clipboard; C1 characters introduce it as ESC ] does.
-            ("\x9d52;c;eA==\x9c\n".encode(), b"52;c;eA=="),
-            (b"\x9d52;c;eA==\x9c\n", b"52;c;eA=="), (b"\xe9t\xe9 \x9b2J\n", b"\xe9t\xe9 2J"),
-            ("é \x9b2J 日本 \x80\n".encode(), "é 2J 日本 ".encode()), (b"\xc2\x05\x9b2J\n", b"2J"),
-            (b"\xc2\x1b[m\x9b2J\n", b"\xc2" + b"2J"), (b"\xe2\x80\x1b[m\xae.\n", b"\xe2\xae."),
-            (b"\xc2\xc2\x9b\x9b2J\n", b"\xc2" + b"2J"), (b"a\0b\x05c\n", b"abc"),
-            ("x\u202egnp.exe\u2066y\u2069\n".encode(), b"xgnp.exey"),
-            ("naïve “quotes” € \U0001f600\n".encode(), "naïve “quotes” € \U0001f600".encode()),
-        ],
-    )  # fmt: skip
-    def test_only_what_a_line_says_is_left(self, job: Job, written: Any, seen: Any) -> None:
+    @pytest.mark.parametrize(("written", "seen"), bytes_of("plain"))
+    def test_only_what_a_line_says_is_left(self, job: Job, written: bytes, seen: bytes) -> None:
         job.write("worker:0", written)
         assert job.shown() == b"worker:0 | " + seen + b"\n"
 
-    @pytest.mark.parametrize(
-        ("written", "seen"),
-        [
-            (b"\x1b[31mred\x1b[0m\n", b"\x1b[31mred\x1b[0m"),
-            (b"\x1b[38;5;9mleft on\n", b"\x1b[38;5;9mleft on\x1b[0m"),
-            (b"\x1b[31mdos\r\n", b"\x1b[31mdos\x1b[0m"),
-            (b"\x1b[31m1%\r\x1b[32m2%\x1b[K\n", b"\x1b[32m2%\x1b[0m"),
-        ],
-    )
-    def test_colours_of_tasks_stay_on_their_line(self, job: Job, written: Any, seen: Any) -> None:
+    @pytest.mark.parametrize(("written", "seen"), bytes_of("in colour"))
+    def test_colours_of_tasks_stay_on_their_line(
+        self, job: Job, written: bytes, seen: bytes
+    ) -> None:
         job.write("worker:0", written + b"next\n")
         lines = job.shown(View(("other",), colour=True)).split(b"\n")
         assert lines == [b"worker:0 | " + seen, b"worker:0 | next", b""]
