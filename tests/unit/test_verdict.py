@@ -143,10 +143,11 @@ def test_what_keeps_a_job_from_its_start_or_its_end() -> None:
     ("log", "signal", "kind", "at", "line"),
     [
         (OWN, 9, Kind.EXCEPTION, -1, "process 5 was killed by SIGKILL"),
-        (raised("BrokenProcessPool: gone"), 9, Kind.KILLED, 0, "lost a child"),
         (LOGS["DUMP"] + raised("BrokenProcessPool: gone"), 11, Kind.CRASH, 1, "line 9 in train"),
+        *((raised(f"E: {said}"), 9, Kind.KILLED, 0, "lost a child")
+          for said in ("A subprocess has died", "\n rank 0 (pid: 5)", "terminated with signal")),
     ],
-)
+)  # fmt: skip
 def test_a_childs_death_is_evidence(log: str, signal: int, kind: Kind, at: int, line: str) -> None:
     job, child = play(["mwm worker"]), LOST_CHILD._replace(signal=signal)
     job.gone("worker:0", 1, child=child)

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from functools import cached_property
 
-from distrun.frozen import Frozen
+from distrun.frozen import Frozen, replace
 from distrun.verdict.model import Evidence, Source
 from distrun.verdict.rules import Excerpt
 from distrun.verdict.traceback_forms import plain_lines
@@ -74,8 +74,10 @@ ERROR = re.compile(
 OF_CHILD = re.compile(
     r"BrokenProcessPool|\bEmpty$|exited unexpectedly|terminated abruptly|died (?:unexpectedly|with)"
     r"|unexpectedly terminated|failed to boot"
-    r"|killed by signal|EOFError|BrokenPipeError|ConnectionResetError|exit ?code:? -?\d"
-    r"|\b(?:process|worker|child|loader)\b.{0,40}\b(?:exited|failed|died|crashed)\b"
+    r"|(?:killed by|terminated (?:by|with)) signal|EOFError|BrokenPipeError|ConnectionResetError"
+    r"|exit ?code:? -?\d"
+    r"|\b(?:(?:sub)?process(?:es)?|workers?|child(?:ren)?|loaders?)\b.{0,40}"
+    r"\b(?:exited|failed|died|crashed)\b"
 )
 """What a program says if one of its own processes has gone."""
 OF_PROGRAM = re.compile(
@@ -128,6 +130,7 @@ _MESSAGE_ENDS = ("[[", "[Op:")
 _LAST_LINES = 20
 _RULE = re.compile(r"[-=]{20,}$")
 """A line above and below a message, as Open MPI prints it."""
+_ITEM = re.compile(r"\s+\S|[-*•] |[a-z][\w.-]*$")
 _LOGGED_ERROR = re.compile(r"\b(?:WARNING|ERROR|CRITICAL)\b")
 _MODULES = "Extension modules: "
 """Begins what Python prints last after a crash: all that was imported."""
@@ -286,7 +289,11 @@ class LogAnalysis:
             return True
         if not which.aside and self._trains_on_after(which):
             return self._ends_rank(which)
-        is_at_exit = self._code == 1 and later <= _MOST_LINES_AT_EXIT
+        if self._code not in (None, 0, 1) and self._is_in_prose(which):
+            return False
+        # A process that is not its own may have ended it: its master prints more, and exits.
+        is_at_exit = self._code == 1 or (bool(self._code) and which.is_uncaught_aside)
+        is_at_exit = is_at_exit and later <= _MOST_LINES_AT_EXIT
         return later <= most or (is_at_exit and self.takes_no_step_after(which.exception))
 
     def _ends_rank(self, which: Traceback) -> bool:
@@ -302,6 +309,11 @@ class LogAnalysis:
         """Where the log says that a rank has failed, and whether only after all have ended."""
         said = ((at, _RANK_FAILED.match(line)) for at, line in enumerate(self.lines))
         return [(at, bool(found["is_late"])) for at, found in said if found is not None]
+
+    def _is_in_prose(self, which: Traceback) -> bool:
+        """Whether a text that the program prints has this traceback as an example."""
+        around = (*self.lines[: which.first][-1:], *self.lines[which.exception + 1 :][:1])
+        return around == ("", "") and which.linked is None and self._later_lines(which) > 0
 
     def _is_of_handler(self, last: Traceback, first: Traceback) -> bool:
         """Whether what handles an exception, or cleans up after it, has a mistake of its own."""
@@ -645,8 +657,10 @@ class LogAnalysis:
     def error_line(self) -> int | None:
         """Return the last line near the end that says that it is an error, else the last line."""
         last = self.last_line()
+        handled = [each.exception for each in self.tracebacks] if self.raised is None else []
         for index in range(last or 0, max(-1, (last or 0) - _LAST_LINES), -1):
-            if ERROR.search(self.lines[index]) and not LOGGED.match(self.lines[index]):
+            is_error = ERROR.search(self.lines[index]) and not LOGGED.match(self.lines[index])
+            if is_error and index not in handled:
                 return index
         for at, _ in self._failed_ranks[:1]:
             for index in range(at - 1, max(-1, at - _MOST_LINES_OF_RANKS), -1):
@@ -658,6 +672,22 @@ class LogAnalysis:
                 (at for at in range(last - 1) if _RULE.match(self.lines[at])), default=-1
             )
         return last
+
+    def said(self, index: int) -> Evidence:
+        """Return as evidence a line with others of its sentence or list."""
+        line, before = self.lines[index], range(index, index - _LAST_PRINTED, -1)
+        first = next((each for each in before if not self._goes_on(each)), index)
+        first = index if ERROR.search(line) else first
+        after = range(index + 1, min(index + _LAST_PRINTED, len(self.lines)))
+        rest = itertools.takewhile(self._goes_on, after if line.endswith((":", ",")) else ())
+        text = " ".join(map(self.quote, (*range(first, index + 1), *rest)))
+        return replace(self.evidence(first), text=text[:_LONGEST])
+
+    def _goes_on(self, index: int) -> bool:
+        """Whether a line goes on with the sentence or the list of the one before."""
+        above = self.lines[index - 1] if index else ""
+        is_other = not above.strip() or STEPS.search(above) or _RULE.match(above)
+        return not is_other and (above.endswith((":", ",")) or bool(_ITEM.match(self.lines[index])))
 
     def evidence(self, index: int, mark: str = "") -> Evidence:
         """Return a line as evidence; of a long one, the part around `mark`."""

@@ -199,6 +199,7 @@ _SETUP = (
              "torch.cuda.is_available() is False", "No supported gpu backend",
              "invalid device ordinal", "devices are busy or unavailable", "without BLAS support",
              "cuDNN failed to initialize", "No algorithm worked!",
+             "DNN library initialization failed",
          ),
          patterns=(r"Unknown backend: '(?:gpu|cuda)' requested",),
          line_patterns=(r"Failed to initialize NVML: .*",)),
@@ -344,6 +345,7 @@ _SETUP = (
          ),
          patterns=(
              r"^Could not override '|^In '\S+': Could not find '|MissingMandatoryValue: ",  # Hydra
+             r"^ERROR: (?:Could not consume arg|Cannot find key|Unable to index into)\b",  # Fire
          )),
 )
 """Mistakes in how a cluster is set up, and in what is installed."""

@@ -55,8 +55,9 @@ _ERROR = re.compile(rf"(?:{ERROR.pattern})(?!\s*[-+.\d])|Horovod has been shut d
 _GAVE_UP = re.compile(
     r"(?i)\W{0,9}(?:(?:training|job|run|experiment|program|exception|an error|something)\b"
     r"[^:]{0,40}\b(?:failed|crashed|aborted|occurred|went wrong)\b[^:]{0,40}"
-    r"|(?:fatal |unexpected )?error): *(?![-+.\d])\S"
-    r"|(?:.{0,20}\d.{0,40}\b)?(?-i:ERROR|CRITICAL)\b(?!:? *[-+.\d]| rate)[\s:|\]-]"
+    r"|(?:fatal |unexpected )?error): *(?![-+.\d]|(?:none|null|nan|n/a|no errors?|ok)\b)"
+    r"(?!\D{0,30}\d+\.\d+(?!\.?\d))\S"  # no metric
+    r"|(?:.{0,20}\d.{0,40}\b)?(?-i:ERROR|CRITICAL)\b(?!:? *[-+.\d]| (?:rate|count))[\s:|\]-]"
 )
 _USAGE = re.compile(
     r"^[Uu]sage: .*(?:\.py\b|\[)|^NAME$|Skipping training since max_steps has already saved"

@@ -34,7 +34,8 @@ _CHECKPOINT = re.compile(
 _OF_CHECKPOINT = re.compile("ckpt|checkpoint|restor|resum", re.IGNORECASE)
 OF_SIGNAL = re.compile(
     r"(?:pid (\d{1,7})\) is killed by signal: |exit codes? of the workers .{0,9}SIG|Signals\.SIG"
-    r"|: line \d{1,6}: {1,9}\d{1,7} |exit ?code\W{1,4}-|^(?=[A-Z][a-z ]{5,18}(?: \(core.*)?$))"
+    r"|terminated with signal SIG|: line \d{1,6}: {1,9}\d{1,7} |(?:exit|return) ?code\W{1,4}-"
+    r"|^(?=[A-Z][a-z ]{5,18}(?: \(core.*)?$))"
     r"(KILL|SEGV|BUS|ABRT|Killed|Bus error|Segmentation fault|Aborted|Terminated|(?:6|7|9|11)\b)"
 )
 """What a program or a shell says of a signal that has killed its process."""
@@ -153,14 +154,17 @@ def _by_log(task: TaskState, log: LogAnalysis) -> TaskFailure:
     """Return why a task exited by itself: by its log, and by what happened to its children."""
     found, child = failure_in_log(task, log), task.exit.child
     is_killed = child is not None and child.signal != 0
-    printed = None if is_killed or found is None else child_in(log.text)
-    if printed is not None and found is not None and found.cause.code is Code.EXCEPTION_RAISED:
+    text = log.text if found else f" {log.text}"  # a word alone may be of the program's own end
+    printed = None if is_killed else child_in(text)
+    if printed is not None and (found is None or found.cause.code is Code.EXCEPTION_RAISED):
         oom = tuple(each for each in task.exit.found if each.code in _OOM)
         printed = printed._replace(within=oom if printed.signal == SIGKILL else ())
-        return child_failure(task, printed, found.evidence)
+        return child_failure(task, printed, (found or _exit(task, log)).evidence)
     is_reason = is_killed
     if found is not None:
-        is_said = OF_CHILD.search(found.cause.text) is not None
+        pid = 0 if child is None else child.pid
+        said = rf"(?<!\d){pid}(?!\d)|{OF_CHILD.pattern}" if pid else OF_CHILD.pattern
+        is_said = re.search(said, log.text if pid else found.cause.text) is not None
         is_reason = is_said and (is_killed or not found.is_echo)
     if child is not None and is_reason:
         is_crash = child.signal in CRASH_SIGNALS and log.interrupted_at is not None
@@ -399,7 +403,7 @@ def _exit(task: TaskState, log: LogAnalysis) -> TaskFailure:
     code = Code.SHELL_FAILED if task.code in kinds else Code.EXITED_BY_ITSELF
     cause = Cause(code, task=task.name, status=task.code)
     at = log.error_line()
-    printed = () if at is None else (log.evidence(at),)
+    printed = () if at is None else (log.said(at),)
     evidence = (*printed, exit_evidence(task))
     if any(each.name == "RLIMIT_FSIZE" for each in task.exit.found):  # that of its log
         return TaskFailure(Kind.LIMIT, cause._replace(code=Code.LIMIT_HIT), evidence)

@@ -45,12 +45,12 @@ _NODE = "Detected at node"
 _WRAPPERS = re.compile(
     r"Exception encountered when calling |.*\bGraph execution error:$|.*\bError encountered:$"
     r"|\d+ root error\(s\) found\.$|Node: ['{]|<stack traces unavailable>$"
-    r"|The above exception was raised while "
+    r"|The above exception was raised while |An error occurred while calling \w+\.\w+\.$"  # Py4J
 )
 """Lines of which the next one that is not empty says more."""
 _LED = re.compile(
     r"\d+ validation errors? for \S+$"  # Pydantic's
-    r"|while (?:scanning|parsing) |NCCL error in: |Error when deserializing class "
+    r"|while (?:scanning|parsing) |NCCL error in: |Error when deserializing class |[A-Z][a-z]+$"
 )
 """What is wrong follows in the next lines."""
 _MOST_ADDED = 4
@@ -255,7 +255,7 @@ def unwrap(lines: Sequence[str], first: int, stop: int) -> Message:
             index = _after_wrapper(lines, index, stop, text)
             pattern = _TYPED
         if index is not None:
-            text = lines[index].strip()
+            text = lines[index].strip().removeprefix(": ")  # Java's
             match = pattern.match(text)
             kind, text = (match[1], match[2] or "") if match is not None else (kind, text)
     if "\\n" in text and _WRAPPERS.match(text.lstrip(_QUOTES)):
