@@ -177,7 +177,8 @@ _SETUP = (
              "api_key not configured", "No API key configured", "gated repo", "default credentials",
              "Unable to locate credentials", "401 Client Error", "HTTP response code 401",
              "HTTP Error 401", "Anonymous caller", "does not have storage.", "kaggle.json",
-             "determine credentials",
+             "determine credentials", "(403) when calling", "(AccessDenied) when calling",
+             "(ExpiredToken) when calling", "(InvalidAccessKeyId) when calling",
          )),
     Rule(Kind.EXCEPTION, Code.SERVER_FAILED,
          types=(
@@ -578,6 +579,7 @@ _CONNECTION_ECHO = Rule(
         "failed to connect to all addresses", "Broken pipe", "Stream removed",
         "Transport closed", "keepalive watchdog timeout", "remote process exited",
         "Connection closed by peer", "Horovod has been shut down", "NCCL: unhandled system error",
+        "The client socket has timed out", "The client socket has failed to connect",
     ),
     patterns=(r"\bNCCL error\b(?!.{0,200}(?:invalid usage|unhandled cuda error))",),
     tensorflows=("GOAWAY", "UnavailableError", "AbortedError", "CancelledError"),

@@ -12,6 +12,7 @@ from distrun.verdict.log_analysis import OF_CHILD, OF_PROGRAM, RESTORED, LogAnal
 from distrun.verdict.model import Evidence, Kind, Source
 from distrun.verdict.old_names import SUCCESSORS, SUCCESSORS_IN_KERAS
 from distrun.verdict.rules import RULES, Excerpt, Rule
+from distrun.verdict.tracebacks import without_operation
 
 CRASH_SIGNALS = (4, 5, 6, 7, 8, 11, 31)
 """SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS: a program causes these itself."""
@@ -289,7 +290,7 @@ def _by_rules(
 
 
 def _by_rule(task: TaskState, log: LogAnalysis, rule: Rule, index: int, mark: str) -> TaskFailure:
-    text = _shorten(log.quote(index, mark))
+    text = without_operation(_shorten(log.quote(index, mark)))
     if text.endswith(":"):
         text = " ".join([text, *filter(None, map(str.strip, log.lines[index + 1 : index + 3]))])
     if log.message is not None and log.message.index == index:
@@ -391,7 +392,10 @@ def _crash(task: TaskState, log: LogAnalysis) -> TaskFailure:
     said = ((log.lines[each], each) for each in log.aborts)
     ranked = sorted(("CUDA_ERROR" in line, line[:3] != "***", each) for line, each in said)
     lines += [each for *_, each in ranked[-1:]]
-    quote = _shorten(log.quote(lines[-1])) if log.aborts else ""
+    why = lines[-1:] if log.aborts else []
+    if why and log.lines[why[0]].startswith("  what():"):
+        why.insert(0, max(0, why[0] - 1))  # what it threw
+    quote = _shorten(" ".join(map(log.quote, why)))
     place = "" if log.crash is None else log.place
     cause = exit_cause(task)._replace(code=Code.CRASHED, task=task.name, text=quote, name=place)
     quoted = (log.evidence(each) for each in lines)

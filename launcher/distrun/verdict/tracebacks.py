@@ -255,7 +255,7 @@ def unwrap(lines: Sequence[str], first: int, stop: int) -> Message:
             index = _after_wrapper(lines, index, stop, text)
             pattern = _TYPED
         if index is not None:
-            text = lines[index].strip().removeprefix(": ")  # Java's
+            text = lines[index].strip().removeprefix(": ")
             match = pattern.match(text)
             kind, text = (match[1], match[2] or "") if match is not None else (kind, text)
     if "\\n" in text and _WRAPPERS.match(text.lstrip(_QUOTES)):
@@ -269,11 +269,12 @@ def unwrap(lines: Sequence[str], first: int, stop: int) -> Message:
     if is_group:
         text = "; ".join([text, *filter(_TYPED.match, lines[last + 1 : stop])])
     end = (each for each in range(last + 1, stop) if ARGUMENTS.match(lines[each]))
-    return Message(index=last, stop=next(end, stop), type=kind, text=_without_operation(text))
+    return Message(index=last, stop=next(end, stop), type=kind, text=without_operation(text))
 
 
-def _without_operation(text: str) -> str:
-    start = 0
+def without_operation(text: str) -> str:
+    """Return an error without what TensorFlow puts around it, or the Java of Spark before it."""
+    text, start = text.removeprefix(": "), 0
     while match := _PREFIX.match(text, start):
         start = match.end()
     return _SUFFIX.sub("", text[start:])
