@@ -51,6 +51,7 @@ _OF_RUNNER = re.compile(
     r"|Command exited with non-zero status \d|\t(?:Average|Command|Elapsed|Exit|File|Involuntary"
     r"|Ma[jx]|Minor|Page|Percent|Signals|Socket|Swaps|System|User|Voluntary).{0,99}: "  # of time
     r"|COMET \w+:|wandb: (?!ERROR)|(?:🏃|🧪) View |\[notice\] "  # the last one is pip's
+    r"|\[neptune\] \[(?:info|warning) *\] |.{10,40}clearml\.\w+ - INFO - "
 )
 """What is printed after a program's last line, by what runs it or by libraries when it exits."""
 _ABORTS = re.compile(

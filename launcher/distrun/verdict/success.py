@@ -55,9 +55,10 @@ _ERROR = re.compile(rf"(?:{ERROR.pattern})(?!\s*[-+.\d])|Horovod has been shut d
 _GAVE_UP = re.compile(
     r"(?i)\W{0,9}(?:(?:training|job|run|experiment|program|exception|an error|something)\b"
     r"[^:]{0,40}\b(?:failed|crashed|aborted|occurred|went wrong)\b[^:]{0,40}"
-    r"|(?:fatal |unexpected )?error): *(?![-+.\d]|(?:none|null|nan|n/a|no errors?|ok)\b)"
-    r"(?!\D{0,30}\d+\.\d+(?!\.?\d))\S"  # no metric
-    r"|(?:.{0,20}\d.{0,40}\b)?(?-i:ERROR|CRITICAL)\b(?!:? *[-+.\d]| (?:rate|count))[\s:|\]-]"
+    r"|(?:fatal |unexpected )?error(?!:\D{0,30}\d+\.\d+(?!\.?\d))"  # no metric
+    r"(?!: *(?:none|null|nan|n/?a|no errors?|ok|low|high|\w+ ?= ?\d+)\b)): *(?![-+.\d])\S"
+    r"|(?:.{0,20}\d.{0,40}\b)?(?-i:ERROR|CRITICAL|FATAL)\b(?!:? *[-+.\d]| (?:rate|count))[\s:|\]-]"
+    r"|\{.{0,200}\"(?:level|severity|levelname)\": ?\"(?:error|critical|fatal)\""
 )
 _USAGE = re.compile(
     r"^[Uu]sage: .*(?:\.py\b|\[)|^NAME$|Skipping training since max_steps has already saved"
