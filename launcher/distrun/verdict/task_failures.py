@@ -163,7 +163,7 @@ def _by_log(task: TaskState, log: LogAnalysis) -> TaskFailure:
         return child_failure(task, printed, (found or _exit(task, log)).evidence)
     is_reason = is_killed
     if found is not None:
-        pid = 0 if child is None else child.pid
+        pid = child.pid if child is not None and is_killed else 0
         said = rf"(?<!\d){pid}(?!\d)|{OF_CHILD.pattern}" if pid else OF_CHILD.pattern
         is_said = re.search(said, log.text if pid else found.cause.text) is not None
         is_reason = is_said and (is_killed or not found.is_echo)
