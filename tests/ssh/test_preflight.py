@@ -143,8 +143,10 @@ def test_all_that_is_wrong_is_said_at_once(ssh: Ssh, distrun: Distrun) -> None:
     shown = distrun("doctor", spec)
     assert "\n  clock (h4): logs are merged" in shown.stdout
     assert "the job cannot run" in shown.stderr
-    alone = ssh.spec("true", [h1, h5], cluster={"worker": 1})
-    assert "the job can run: these hosts get no task" in distrun("doctor", alone).stderr
+    alone = distrun("doctor", spec, "--set", "cluster={worker: 1}")
+    assert "the job can run: these hosts get no task" in alone.stderr
+    told_of_h2 = {line.split()[0] for line in alone.stdout.split("\n") if " h2 " in line}
+    assert {"script", "python"} <= told_of_h2, "a host without a task is checked, too"
     assert distrun.asked("ps", "-a").count("\n") <= 1, "it made a job"
     assert_nothing_left(ssh, [h1, h2, h3, h4])
 

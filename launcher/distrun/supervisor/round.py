@@ -265,8 +265,10 @@ class Round:
             return None
         from distrun.supervisor.probe import Probe
 
-        trials, newcomers = self._trials(missing), self.hosts.spares
-        return Probe(self.hosts, made, hosts, fresh=hosts, newcomers=newcomers, trials=trials)
+        used = {placed.host.name for placed in self.placement}
+        idle = [host for host in hosts if host not in used]
+        trials = self._trials(idle)
+        return Probe(self.hosts, made, hosts, fresh=hosts, newcomers=idle, trials=trials)
 
     def _report_gpu_failures(self, hosts: Iterable[str]) -> None:
         """Report hosts whose GPUs are not known, if there is no preflight to do so."""
@@ -279,20 +281,20 @@ class Round:
                 )
                 self.hosts.emit(found)
 
-    def _trials(self, missing: Collection[str]) -> list[plan.TaskPlan]:
-        """Return the tasks as spares would run them, to try out the programs there."""
+    def _trials(self, hosts: Iterable[str]) -> list[plan.TaskPlan]:
+        """Return the tasks as hosts without one would run them, to try out the programs there."""
         tasks: list[plan.TaskPlan] = []
-        for host in self.hosts.spares:
-            if host in missing:
-                continue
+        for host in hosts:
+            spec = self.hosts.specs[host]
             placement = [
                 replace(
                     placed,
-                    host=self.hosts.specs[host],
+                    host=spec,
                     role=replace(placed.role, gpus=None),
                     address=f"{host}:{number}",
                 )
                 for number, placed in enumerate(self.hosts.placement, start=1)
+                if spec.role in ("", placed.role.role.value)
             ]
             with contextlib.suppress(InvalidSpecError):
                 tasks += self.hosts.make_plan(placement, {}).tasks
