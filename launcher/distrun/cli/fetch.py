@@ -139,10 +139,8 @@ def _print(found: Fetched) -> None:
     if found.files or not found.failures:
         count = format_count(len(new), "file")
         console.print_message(f"fetched {count} ({size}) into {found.folder}{there}")
-    for host, path, why in found.left_out[:_MOST_NAMED]:
-        console.print_message(f"{': '.join(filter(None, (host, path)))} is left out: {why}")
-    if len(found.left_out) > _MOST_NAMED:
-        console.print_message(f"{len(found.left_out) - _MOST_NAMED} more are left out")
+    for reason in found.reasons:
+        console.print_message(f"not fetched: {reason}")
     for host, cause in found.failures.items():
         words = cause_text(cause).partition("\n")[0]
         message = f"{host}: {words}; not all of its files are here"

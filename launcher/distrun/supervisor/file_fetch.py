@@ -26,6 +26,7 @@ from distrun.supervisor.hosts.former_agents import make_former_reach
 from distrun.supervisor.hosts.link import MAX_CONNECTING, Links
 from distrun.supervisor.hosts.reach import Lifetime
 from distrun.supervisor.received_tree import RESERVE, Part, ReceivedTree
+from distrun.words.formats import format_host_names, format_names
 
 _LARGEST_FILE = 64 << 20
 _MOST_NAMED = 10
@@ -70,6 +71,20 @@ class Fetched(Frozen, kw_only=True):
     def apart(self) -> tuple[str, ...]:
         """The folders of hosts whose files differ from those of the same names on others."""
         return tuple(dict.fromkeys(e.label for e in self.files if e.target != e.path))
+
+    @property
+    def reasons(self) -> list[str]:
+        """What is left out, in words; the hosts and paths with the same reason are together."""
+        hosts: dict[tuple[str, str], list[str]] = {}
+        for host, path, why in self.left_out:
+            hosts.setdefault((path, why), []).append(host)
+        paths: dict[tuple[str, str], list[str]] = {}
+        for (path, why), names in hosts.items():
+            paths.setdefault((format_host_names(names), why), []).append(path)
+        return [
+            ": ".join(filter(None, (names, format_names(each), why)))
+            for (names, why), each in paths.items()
+        ]
 
 
 def place(

@@ -111,10 +111,7 @@ def _fetch(folder: JobFolder, spec: Spec, progress: int) -> events.ResultsFetche
         Cause(Code.RESULTS_NOT_FETCHED, host=host, within=(why,))
         for host, why in found.failures.items()
     ]
-    causes += [
-        Cause(Code.RESULTS_NOT_FETCHED, host=host, text=": ".join(filter(None, (path, why))))
-        for host, path, why in found.left_out
-    ]
+    causes += [Cause(Code.RESULTS_NOT_FETCHED, text=each) for each in found.reasons]
     paths = {each.path for each in found.files} | {path for _, path, _ in found.left_out}
     # Of tasks on this machine, and of hosts that failed, the files are not known.
     for each in () if found.failures or spec.local_host else program.results:
