@@ -214,7 +214,8 @@ def test_each_resume_has_restarts_and_a_verdict_of_its_own(distrun: Distrun) -> 
     assert [(e["number"], e["left"]) for e in planned] == [(1, 0), (2, 0)]
     assert "it had been resumed 2 times with --set hosts" in done.stderr
 
-    refused = distrun.told(69, "resume", "-d", "--set", "hosts=[host.invalid]")
+    refused = distrun.told(69, "resume", "-d", "--set", "hosts=[host.invalid, localhost]")
+    assert f"without it    distrun resume {job} --set 'hosts=[localhost]'\n" in refused
     after = distrun.status()
     assert (after["exit_code"], after["verdict"]["kind"]) == (69, "host_unknown")
     assert after["outcome"]["verdict"] == after["verdict"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 from collections import Counter
 from collections.abc import Container
@@ -18,6 +19,7 @@ from distrun.job.timing import unmade_restarts
 from distrun.lifecycle import JobState, TaskState
 from distrun.logs import StartupFilter, TaskLog, View
 from distrun.logs.tail import shown_end
+from distrun.spec.host_spec import HostSpec
 from distrun.spec.problems import printable
 from distrun.strategies import Role
 from distrun.verdict.model import Verdict
@@ -78,6 +80,7 @@ def failure_report(job: Job, *, shown: Container[str] = (), left_out: str = "") 
     replaced = map(replacement_text, job.other_replacements)
     lines += [labelled("replaced", printable(each)) for each in replaced]
     if state.resumed_at:
+        lines += _without_lost_hosts(folder, outcome)
         lines.append(labelled("before", f"it had been {printable(resumed_text(state))}"))
     logs = f"{printable(str(folder.logs))}   (distrun logs {state.job_id})"
     lines += [labelled("record", job.record_note)] if job.record_note else []
@@ -194,6 +197,18 @@ def _about_interpreter(folder: JobFolder, verdict: Verdict, task: TaskState | No
             used = spec.program_of(role).interpreter_on(host) if host.name == task.host else None
             if used is not None:
                 return [labelled("interpreter", printable(str(used)))]
+    return []
+
+
+def _without_lost_hosts(folder: JobFolder, outcome: Outcome) -> list[str]:
+    """Return how to resume on the hosts that can be used, if their names are all they need."""
+    lost = {each.host for each in outcome.cause.chain() if each.code is Code.HOST_UNUSABLE}
+    with contextlib.suppress(DistrunError):
+        left = [each for each in spec_of(folder).hosts if each.name not in lost] if lost else []
+        if left and all(each == HostSpec(name=each.name, local=each.local) for each in left):
+            hosts = shlex.quote(f"hosts=[{', '.join(each.name for each in left)}]")
+            command = f"distrun resume {folder.job_id} --set {hosts}"
+            return [labelled("without them" if len(lost) > 1 else "without it", command)]
     return []
 
 

@@ -16,7 +16,9 @@ from pathlib import Path
 from distrun.spec.model import ProgramSpec
 
 _PACKAGE = re.compile(
-    r"(?:tensorflow|tf_nightly|intel_tensorflow)(?:_[a-z_]+)?-(\d[^-]*)\.dist-info"
+    # Not tensorflow_datasets and the like, which have versions of their own.
+    r"(?:(?:tensorflow|tf_nightly)(?:_(?:aarch64|cpu|cpu_aws|gpu|intel|macos|rocm|tpu))?"
+    r"|intel_tensorflow(?:_avx512)?)-(\d[^-]*)\.dist-info"
 )
 _PYTHON = re.compile(r"python(\d+\.\d+)")
 
