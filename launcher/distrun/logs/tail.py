@@ -40,7 +40,11 @@ def last_lines(log: TaskLog, formatter: Formatter, count: int, *, start: int, en
     """The start of the last `count` lines that `formatter` selects between `start` and `end`."""
     if count == 0:
         return end
-    for offset, block in _backward(log, start, end):
+    for offset, found in _backward(log, start, end):
+        block = found
+        if offset + len(block) < end and not block.endswith(b"\n") and b"\r" in block:
+            # Its line has been counted: of a long bar, only the last state is shown.
+            block = block[: block.rfind(b"\n") + 1]
         selected = line_count(formatter.select(block))
         if selected >= count:
             return offset + _last_selected(block, formatter, count)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timezone
 from functools import cache, cached_property
 
 from distrun.frozen import Frozen
@@ -181,8 +181,10 @@ class Formatter:
 
     def _timestamp(self, written: float) -> bytes:
         if self._stamp[0] != written:
-            local = datetime.fromtimestamp(written, tz=timezone.utc).astimezone()
-            self._stamp = written, local.isoformat(timespec="milliseconds").encode() + b" "
+            # Not by `datetime`, which refuses what TZ may say: 24 hours and more.
+            date, zone = time.strftime("%Y-%m-%dT%H:%M:%S %z", time.localtime(written)).split()
+            text = f"{date}.{int(written * 1000) % 1000:03d}{zone[:3]}:{zone[3:]} "
+            self._stamp = written, text.encode()
         return self._stamp[1]
 
 

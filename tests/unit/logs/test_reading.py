@@ -7,7 +7,6 @@ import select
 import struct
 import time
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -37,18 +36,26 @@ class TestPrefix:
         job.write("worker:0", junk + b"\n")
         assert job.shown() == b"worker:0 | " + junk + b"\n"
 
-    def test_timestamps_are_local_time_of_writing(self, job: Job) -> None:
-        job.write("worker:0", b"a\nb\n", at=0.25)
-        job.write("worker:0", b"c\n", at=7)
-        times = [T0 + 0.25, T0 + 0.25, T0 + 7]
-        local = [datetime.fromtimestamp(t, tz=timezone.utc).astimezone() for t in times]
-        expected = [
-            f"{when.isoformat(timespec='milliseconds')} worker:0 | {text}"
-            for when, text in zip(local, "abc", strict=True)
-        ]
+    @pytest.mark.parametrize(
+        ("zone", "ahead", "shown"), [("XXX-5:30", 19800, "+05:30"), ("XXX+24", -86400, "-24:00")]
+    )
+    def test_timestamps_are_local_time_of_writing(
+        self, job: Job, monkeypatch: pytest.MonkeyPatch, zone: str, ahead: int, shown: str
+    ) -> None:
+        job.write("worker:0", b"a\n", at=0.25)
+        job.write("worker:0", b"b\n", at=7)
         view = replace(PLAIN, timestamps=True)
-        assert job.shown(view).decode().splitlines() == expected
-        assert job.shown(replace(view, raw=True)).startswith(expected[0].encode()[:30] + b"a\n")
+        with monkeypatch.context() as changed:
+            changed.setenv("TZ", zone)
+            time.tzset()
+            lines, raw = job.shown(view).decode(), job.shown(replace(view, raw=True))
+        time.tzset()
+        a, b = (
+            time.strftime(f"%Y-%m-%dT%H:%M:%S.{part}{shown}", time.gmtime(T0 + seconds + ahead))
+            for seconds, part in ((0, "250"), (7, "000"))
+        )
+        assert lines == f"{a} worker:0 | a\n{b} worker:0 | b\n"
+        assert raw == f"{a} a\n{b} b\n".encode()
 
 
 def bytes_of(section: str) -> list[tuple[bytes, bytes]]:
@@ -141,6 +148,12 @@ class TestMerge:
         job.write("worker:0", b"a\nb\n")
         assert job.shown() == b"worker:0 | a\nworker:0 | b\n"
         job.shown(replace(PLAIN, timestamps=True), since=T0, last=1)
+
+    def test_of_a_long_bar_the_last_state_is_one_of_the_last_lines(self, job: Job) -> None:
+        bar = b"".join(b"\r%7d/9999999" % number for number in range(200_000))
+        job.write("worker:0", b"before\n" + bar + b"\n")
+        shown = job.shown(last=2).splitlines()
+        assert (len(shown), shown[0]) == (2, b"worker:0 | before")
 
 
 class TestSelection:
