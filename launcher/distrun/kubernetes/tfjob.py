@@ -150,16 +150,16 @@ class _Role:
         self.env: dict[str, str] = {}
         self._elsewhere: dict[str, Json] = {}
         """The variables whose values only the cluster knows."""
-        for each in self.container.pop("env", None) or []:
-            where = f"{self.container_path}.env[{each['name']}].value"
-            value = read.text(each.get("value", ""), where)
+        for at, each in enumerate(self.container.pop("env", None) or []):
+            variable = read.text(each["name"], f"{self.container_path}.env[{at}].name")  # Y is none
+            value = read.text(each.get("value", ""), f"{self.container_path}.env[{variable}].value")
             names = {found[2] for found in _VARIABLE.finditer(value)}
             is_elsewhere = names & self._elsewhere.keys() and not names & self.env.keys()
             if "valueFrom" in each or is_elsewhere:
-                self.env.pop(each["name"], None)  # of two values, the last one holds
-                self._elsewhere[each["name"]] = each
+                self.env.pop(variable, None)  # of two values, the last one holds
+                self._elsewhere[variable] = each
             else:
-                self.env[each["name"]] = self.expand(value)
+                self.env[variable] = self.expand(value)
         if self._elsewhere:
             self.container["env"] = list(self._elsewhere.values())
 
