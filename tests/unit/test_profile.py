@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import zlib
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,6 +39,7 @@ from distrun.supervisor.stack_collector import StackCollector
 from distrun.words.advice import advice_text, gpus_text, reason_text
 from harness.loops import SimulatedLoop
 from harness.requirements import need_tensorflow
+from harness.tables import read_table
 from harness.values import not_none
 
 SITE = "/v/lib/python3.11/site-packages/"
@@ -128,57 +130,19 @@ def profiled(*parts: Any, **more: Any) -> TaskProfile:
     return not_none(profile(recorded(*parts, **more)))
 
 
+def frame(text: str) -> tuple[Any, ...]:
+    if found := re.fullmatch(r"([^@ ]+)@(.+?):(\d+)(?: (.*))?", text):
+        name, path, line, source = found.groups("")
+        return name, path.format(TF=TF, KERAS=KERAS, SITE=SITE), int(line), source
+    return globals()[text]  # type: ignore[no-any-return]
+
+
 @pytest.mark.parametrize(
-    ("frames", "kind"),
-    [
-        (SERVES, Kind.STEP),
-        ((EXECUTE, SAVES, TRAIN, MODULE), Kind.SAVING),
-        (LOADS, Kind.INPUT),
-        (EVALUATES, Kind.EVALUATION),
-        (TRACES, Kind.TRACING),
-        # Each call looks for a graph that fits.
-        ((LOOKUP, CALL, TRAIN, MODULE), Kind.STEP),
-        ((("train", "/home/u/train.py", 50, "print(step, loss)"), MODULE), Kind.PRINTING),
-        ((("train", "/home/u/train.py", 50, "print(step); time.sleep(1)"), MODULE), Kind.OWN),
-        ((("recvn", "/home/u/net.py", 7, "d = s.recv(n - len(b))"), TRAIN), Kind.STEP),
-        (((*TRAIN, "total = comm.Allreduce(grads)"), MODULE), Kind.STEP),
-        (((*TRAIN, "self.received(x)"), MODULE), Kind.OWN),
-        ((("save_and_train", "/home/u/train.py", 9), MODULE), Kind.OWN),
-        (((*TRAIN, "time.sleep(1)"), ("Images.__getitem__", "/home/u/data.py", 9)), Kind.OWN),
-        ((("open_one", "/u/data.py", 3), ("Images.__next__", "/u/data.py", 9), TRAIN), Kind.INPUT),
-        ((("read", "/u/data.py", 3), ("make_batches", "/u/data.py", 9), TRAIN), Kind.INPUT),
-        ((EXECUTE, ("decode_jpeg", f"{TF}ops/gen_image_ops.py", 9), TRAIN), Kind.INPUT),
-        ((EXECUTE, ("load.<locals>.<listcomp>", "/u/data.py", 9), *LOADS), Kind.INPUT),
-        ((("savefig", f"{SITE}plt.py", 9), ("generate_and_save_images", "/u/g.py", 9)), Kind.OWN),
-        ((EXECUTE, ("generator", "/home/u/gan.py", 9), TRAIN), Kind.STEP),
-        (((*TRAIN, "total += loss.item()"), MODULE), Kind.STEP),
-        (((*TRAIN, "pickle.dump(weights, file)"), MODULE), Kind.SAVING),
-        (((*TRAIN, "os.fsync(file.fileno())"), MODULE), Kind.SAVING),
-        ((("Group.create_dataset", f"{SITE}h5py/_hl/group.py", 9), TRAIN), Kind.SAVING),
-        ((("log_metric", f"{SITE}mlflow/tracking/fluent.py", 9), TRAIN), Kind.PRINTING),
-        ((EXECUTE, ("evaluate", f"{SITE}transformers/trainer.py", 9), MODULE), Kind.EVALUATION),
-        ((EXECUTE, ("print_v2", f"{TF}ops/logging_ops.py", 9), TRAIN), Kind.PRINTING),
-        ((EXECUTE, (*TRAIN, "print(float(loss))"), MODULE), Kind.STEP),
-        ((EXECUTE, ("PreemptionCheckpointHandler.run", f"{TF}failure.py", 9), TRAIN), Kind.STEP),
-        ((EXECUTE, ("train_and_evaluate", "/home/u/train.py", 9), MODULE), Kind.STEP),
-        ((EXECUTE, ("Trainer.validate", "/home/u/train.py", 9), TRAIN), Kind.EVALUATION),
-        ((("evaluate", f"{SITE}pandas/core/expressions.py", 9), TRAIN), Kind.OWN),
-        ((("checkpoint", f"{SITE}torch/utils/checkpoint.py", 9), TRAIN), Kind.STEP),
-        ((("save", f"{SITE}torch/serialization.py", 9), TRAIN), Kind.SAVING),
-        ((("Queue.get", "/usr/lib/python3.11/queue.py", 9), TRAIN), Kind.INPUT),
-        ((POOL, ("tqdm.__iter__", f"{SITE}tqdm/std.py", 9), TRAIN), Kind.INPUT),
-        # Outside of a function, TensorFlow's all-reduce is a pool of threads.
-        ((("ApplyResult.get", POOL[1], 9), ALL_REDUCE, TRAIN), Kind.STEP),
-        ((EXECUTE, SUMMARIES, TRAIN), Kind.PRINTING),
-        ((("savez_compressed", f"{SITE}numpy/lib/_npyio_impl.py", 9), TRAIN), Kind.SAVING),
-        ((("array2string", f"{SITE}numpy/_core/arrayprint.py", 9), TRAIN), Kind.PRINTING),
-        ((("_find_and_load", "<frozen importlib._bootstrap>", 7), MODULE), Kind.IMPORTING),
-        # A program that another one imports trains all the same.
-        ((*STEP[:3], ("_find_and_load", "<frozen importlib._bootstrap>", 7), MODULE), Kind.STEP),
-    ],
+    ("stack", "kind"), read_table(Path(__file__).with_name("stacks.txt"), "stacks").items()
 )
-def test_a_stack_tells_what_a_task_does(frames: Frames, kind: Kind) -> None:
-    assert profiled((frames, 1.0, 1.0)).shares == {kind: pytest.approx(1.0)}
+def test_a_stack_tells_what_a_task_does(stack: str, kind: str) -> None:
+    frames = tuple(map(frame, stack.split(" < ")))
+    assert profiled((frames, 1.0, 1.0)).shares == {Kind(kind): pytest.approx(1.0)}
 
 
 def test_cpu_time_tells_a_step_from_waiting_and_lines_are_the_users() -> None:
