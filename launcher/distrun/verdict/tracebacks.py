@@ -71,7 +71,10 @@ _PREFIX = re.compile(
 """What TensorFlow puts before an error: where in a graph it arose."""
 
 _SUFFIX = re.compile(r" \[Op:\w+\](?: name:.*)?$")
-_BUILD = "Unable to automatically build the model"
+_OF_KERAS = re.compile(
+    r"^Unable to automatically build the model|could not be deserialized properly"
+)
+_ENCOUNTERED = "Exception encountered:"
 _ESCAPE = re.compile(r"\\x1b\[\d*m")
 _QUOTES = "\"'"
 
@@ -291,9 +294,9 @@ def _after_wrapper(lines: Sequence[str], index: int, stop: int, text: str) -> in
     if _OF_OTHERS.search(text):
         rest = (i for i in range(index + 1, stop) if _TYPED.match(lines[i]))
         return next(rest, None)
-    if text.startswith(_BUILD):
-        above = (i for i in range(index + 1, stop - 1) if lines[i] == "Exception encountered:")
-        return next((i + 1 for i in above), None)
+    if _OF_KERAS.search(text):
+        rest = (i for i in range(index + 1, stop) if lines[i].startswith(_ENCOUNTERED))
+        return next((i + (lines[i] == _ENCOUNTERED and i + 1 < stop) for i in rest), None)
     if _WRAPPERS.match(text.lstrip(_QUOTES)) and "\\n" not in text:
         return next((i for i in range(index + 1, stop) if lines[i].strip()), None)
     return None
