@@ -92,7 +92,7 @@ def test_why_it_does_not_answer_is_said(distrun: Distrun, is_taken: bool) -> Non
     package.joinpath("__init__.py").touch()
     package.joinpath("main.py").write_text("raise SystemExit(3)")
     env = {**os.environ, "PYTHONPATH": f"{package.parent}:{os.environ['PYTHONPATH']}"}
-    said, reason = distrun.cwd / "said", "ended by itself (3); see tensorboard.log"
+    said, reason = distrun.cwd / "said", "ended by itself (3); see /"
     with socket.create_server(("localhost", 0)) as taker, said.open("wb") as stderr:
         keys = {"logdir": "logs"}
         if is_taken:
@@ -106,3 +106,4 @@ def test_why_it_does_not_answer_is_said(distrun: Distrun, is_taken: bool) -> Non
     text = said.read_text()
     assert "TensorBoard is at" not in text
     assert f"TensorBoard {reason}" in text
+    assert is_taken or os.path.exists(text.partition("; see ")[2].partition(";")[0])

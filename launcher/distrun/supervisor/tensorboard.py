@@ -74,10 +74,14 @@ class TensorBoard:
             self._end(Cause(Code.TENSORBOARD_NOT_STARTED, within=(report.cause,)))
         elif isinstance(report, protocol.TaskExited):
             code, number = Code.TENSORBOARD_EXITED, report.signal or 0
-            self._end(Cause(code, status=report.code, signal=number, path=LOG))
+            self._end(Cause(code, status=report.code, signal=number, path=self._log))
+
+    @property
+    def _log(self) -> str:
+        return self._job.folder.shown(self._job.folder.logs / LOG)
 
     def _report_silence(self) -> None:
-        cause = Cause(Code.TENSORBOARD_SILENT, seconds=_ANSWER_SECONDS, path=LOG)
+        cause = Cause(Code.TENSORBOARD_SILENT, seconds=_ANSWER_SECONDS, path=self._log)
         self._job.emit(events.TensorBoardSilent(at=time.time(), cause=cause))
 
     def _end(self, cause: Cause) -> None:
