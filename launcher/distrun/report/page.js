@@ -173,6 +173,7 @@
     const answer = document.getElementById("answer");
     answer.hidden = false;
     answer.textContent = "…";
+    answer.dataset.of = button.dataset.action;
     try {
       const response = await fetch(button.dataset.action, { method: "POST" });
       answer.textContent = await response.text();
@@ -191,7 +192,9 @@
     old.replaceWith(made);
     made.querySelectorAll("details").forEach((each, at) => { each.open = isOpen[at] ?? each.open; });
     made.querySelectorAll(".scroll").forEach((each, at) => { each.scrollLeft = scrolled[at] ?? 0; });
-    if (answer !== null) made.querySelector("#answer").replaceWith(answer);
+    const hasEnded = made.querySelector("#actions :enabled") === null;
+    const isOver = answer?.dataset.of === "stop" && hasEnded;  // the page's head says how
+    if (answer !== null && !isOver) made.querySelector("#answer").replaceWith(answer);
     return true;
   }
 
