@@ -65,7 +65,8 @@ def test_tasks_log_and_stacks_of_the_chosen_one(distrun: Distrun, terminal: Open
     window.type("/:5\r")
     window.shows("log of worker:5", "begun worker:5", "Show all")
     wait_until(lambda: re.search(r"worker:5 +running", window.text()), what="whole cells")
-    window.type("s")
+    window.type("\x1b")
+    window.type("/:5\rs")  # at once: the last key is none of the text
     window.shows("stacks of worker:5", "held.py:4")
     window.type("l")
     wait_until(lambda: window.text().count("log of worker:5") > 1)

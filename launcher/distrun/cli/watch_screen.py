@@ -106,7 +106,9 @@ class WatchApp(App[int]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q,ctrl+c", "quit", "Quit", priority=False),
-        Binding("slash", "filter", "Filter", priority=True),  # the next key is for the text
+        # With priority, the next key is for the text, or no more.
+        Binding("slash", "filter", "Filter", priority=True),
+        Binding("enter", "table", show=False, priority=True),
         Binding("s", "stacks", "Stacks"),
         Binding("l", "log", "Log"),
         Binding("k", "stop", "Stop job"),
@@ -305,7 +307,9 @@ class WatchApp(App[int]):
         self._title.update(Text(printable(text)))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
-        """Offer Escape while the field for the filter is open."""
+        """Offer Escape while the field for the filter is open, and Enter while one writes there."""
+        if action == "table":
+            return self.focused is self._filter
         return action != "clear" or self._is_filtered
 
     def action_filter(self) -> None:
@@ -319,14 +323,14 @@ class WatchApp(App[int]):
         field = self._filter
         field.value, field.display = "", False
         self._is_filtered = False
-        self._table.focus()
+        self.set_focus(self._table)
         self.refresh_bindings()
 
     def on_input_changed(self) -> None:
         self._show()
 
-    def on_input_submitted(self) -> None:
-        self._table.focus()
+    def action_table(self) -> None:
+        self.set_focus(self._table)
 
     def action_stacks(self) -> None:
         if self.chosen is not None:
