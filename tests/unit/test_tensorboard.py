@@ -1,5 +1,6 @@
 """When TensorBoard's address is told, and what is said if it does not answer."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +22,7 @@ def test_its_silence_is_told_once_and_it_may_answer_later() -> None:
     hosts = SimpleNamespace(
         below_supervisor="localhost", order=lambda _, order: orders.append(order)
     )
-    folder = SimpleNamespace(job_id="job-1")
+    folder = SimpleNamespace(job_id="job-1", logs=Path("/logs"), shown=str)
     job: Any = SimpleNamespace(loop=loop, spec=spec, folder=folder, hosts=hosts, emit=told.append)
     board = TensorBoard(job)
     board.start()
@@ -33,6 +34,7 @@ def test_its_silence_is_told_once_and_it_may_answer_later() -> None:
     (silent,) = told
     assert isinstance(silent, events.TensorBoardSilent)
     assert silent.cause.seconds == 60.0
+    assert silent.cause.path == "/logs/tensorboard.log"
     assert loop.next_call is None
     board.receive(protocol.TaskListening(tensorboard.NAME, 0, [1, port]))
     started = told[-1]
