@@ -261,7 +261,12 @@ class FailureAnalyzer:
         shell = self._files.shell_texts()
         rest = (shell, names, text, self._files.text_of)
         by_log = success_verdict(state, logs.read, *rest, logs.begin)
-        return self._with_files(by_log, lambda read: success_verdict(state, read, *rest))
+        # An exit code alone says less than the files do.
+        codes = () if by_log is None or by_log.evidence else by_log.cause.within
+        is_bare = any(codes) and all(each.code is Code.COMMAND_FAILED for each in codes)
+        known = None if is_bare else by_log
+        by_files = self._with_files(known, lambda read: success_verdict(state, read, *rest))
+        return by_files or by_log
 
     def _with_files(
         self, by_log: Verdict | None, judge: Callable[[Callable[[str], LogTail]], Verdict | None]

@@ -138,9 +138,9 @@ def success_verdict(
     logged = [(task, LogAnalysis(read_begin(task.name), 1, task.name)) for task in done]
     logged += ((task, log_of(task)) for task in done)
     found += _went_on(logged, shell_texts, scripts, text, read_program, hidden)
+    found += _stopped_short(done, read_log, {cause.task for cause, _ in found}, shell)
     named = {cause.task for cause, _ in found}
     found += _hidden_codes([task for task in done if task.name not in named], shell, hider)
-    found += _stopped_short(done, read_log, {cause.task for cause, _ in found}, shell)
     found += not_finite(done)
     named = {cause.task for cause, _ in found}
     found += _full_disks([task for task in done if task.name not in named], log_of)
