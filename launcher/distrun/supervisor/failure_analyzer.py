@@ -265,8 +265,12 @@ class FailureAnalyzer:
         codes = () if by_log is None or by_log.evidence else by_log.cause.within
         is_bare = any(codes) and all(each.code is Code.COMMAND_FAILED for each in codes)
         known = None if is_bare else by_log
-        by_files = self._with_files(known, lambda read: success_verdict(state, read, *rest))
-        return by_files or by_log
+
+        def judge(read: Callable[[str], LogTail]) -> Verdict | None:
+            found = success_verdict(state, read, *rest)
+            return found if found is not None and found.evidence else None
+
+        return self._with_files(known, judge) or by_log
 
     def _with_files(
         self, by_log: Verdict | None, judge: Callable[[Callable[[str], LogTail]], Verdict | None]
