@@ -88,11 +88,12 @@ class TailedLog:
 
     def _read_block(self, file: int) -> None:
         start = max(self._start, self._size - _SEARCHED_BYTES)
+        oldest = max(self._start, start - _MOST_BLOCKS * _SEARCHED_BYTES)
         block = os.pread(file, self._size - start, start)
         end = block[-_END_BYTES:]
         if start + len(block) - len(end) > self._start:  # it begins in the middle of a line
             end = _LINE_END.split(end, 1)[-1]
-        before, first = block[: len(block) - len(end)], self._start
+        before = block[: len(block) - len(end)]
         last = max(end.rfind(b"\n"), end.rfind(b"\r")) + 1
         unfinished = len(end) - last
         self._start = start + len(block) - (unfinished if unfinished <= _LONGEST_LINE else 0)
@@ -100,10 +101,7 @@ class TailedLog:
         if served:
             self._on_served({each.decode(errors="replace") for each in served})
         blank = b" \r" if _BLANK.search(before) else b""
-        lines, oldest = (
-            _lines_with_words(before),
-            max(first, start - _MOST_BLOCKS * _SEARCHED_BYTES),
-        )
+        lines = _lines_with_words(before)
         while not lines and start > oldest and not _lines_with_words(end):
             size = min(_SEARCHED_BYTES, start - oldest)
             start -= size

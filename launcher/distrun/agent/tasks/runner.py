@@ -357,13 +357,13 @@ class TaskRunner:
                 is_own |= bool(signum) and any(each.pid == parent.pid for each in task.members())
                 if pid == task.pid or task.is_stopping or not is_own:
                     continue
-                program = processes.command(parent_id).partition(" ")[0]
-                if not signum and "python" not in program:
+                is_of_python = "python" in processes.command(parent_id).partition(" ")[0]
+                if not (signum or is_of_python):
                     task.note_failed_program(pid, status >> 8)
                     continue
                 oom = self._oom.find_kill(pid, False) if signum == signal.SIGKILL else None
                 is_new = time.monotonic() - task.began < _TRIES_SECONDS
-                if signum == signal.SIGKILL and oom is None and is_new and "python" not in program:
+                if signum == signal.SIGKILL and oom is None and is_new and not is_of_python:
                     continue
                 child = Cause(Code.CHILD_KILLED, pid=pid, signal=signum, status=status >> 8 or None)
                 child = child._replace(within=() if oom is None else (oom,))
