@@ -78,9 +78,11 @@ faults: venv ## inject faults into real training, in about sixty ways (SEED=n fo
 	@"$(VENV)/bin/python" -m pytest -q -m hypothesis --hypothesis-profile=all tests/unit
 
 bench: venv ## measure distrun beside other launchers, and write docs/benchmarks.md (half an hour)
+	@"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@exec "$(VENV)/bin/python" benchmarks $(ARGS)
 
 results: venv ## measure the bundled job and write docs/results.md (25 minutes)
+	@"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@exec "$(VENV)/bin/python" benchmarks/results --data-dir "$$DATA_DIR"
 
 pictures: venv ## make the pictures of the pages (needs Chromium; 3 minutes)
