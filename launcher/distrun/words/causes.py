@@ -958,11 +958,8 @@ ADVICE: dict[Code, Words] = {
     Code.OWN_PORT_IN_USE: lambda c: _inner_advice(c) or one_line(_SHARE_PORT).format(port=c.port),
     Code.SOME_PORT_IN_USE: lambda c: (
         _inner_advice(c)
-        or (
-            one_line(f"{_FREE_PORT}; if it is {c.port}, the task's own: {_SHARE_PORT}").format(
-                port=c.port
-            )
-        )
+        or f"if the port is the task's own: {one_line(_SHARE_PORT).format(port=c.port)}; if it is "
+        "another: end what holds it (ss -ltnp shows it), and give each task of a host its own"
     ),
     Code.CHILD_KILLED: lambda c: (
         f"memory ran out{'' if c.within else ', perhaps (see dmesg)'}: use fewer worker processes, "
