@@ -97,6 +97,7 @@ class World:
         self._supervisor: Supervisor | None = None
         self._process: Program | None = None
         self._folder: JobFolder | None = None
+        self._states: tuple[int, dict[str, str]] = 0, {}
         self._launch: Channel[Any, Any] | None = None
         self.clients: list[Connection] = []
         """The connections of the supervisor that lives."""
@@ -442,8 +443,11 @@ class World:
         return json.loads(self._command("status", "--json"))["job"]
 
     def state_of(self, host: str) -> str:
-        states = {each["name"]: each["state"] for each in self.status()["hosts"]}
-        return str(states.get(host, ""))
+        size = os.stat(not_none(self._folder).events_file).st_size
+        if size != self._states[0]:  # asked at each moment, and only an event changes it
+            states = {each["name"]: each["state"] for each in self.status()["hosts"]}
+            self._states = size, states
+        return self._states[1].get(host, "")
 
     def said(self) -> str:
         return self._command("status")
