@@ -139,17 +139,42 @@ def test_what_keeps_a_job_from_its_start_or_its_end() -> None:
     assert [each.text for each in verdict.evidence] == ["epoch 9"]
 
 
+SHOWN_LATE: dict[str, tuple[str, str, dict[str, Any], str]] = {
+    "an exception of one": (OWN, "", {}, "timeouts.run, 60 s: worker:1 failed with ValueError"),
+    "one of all, which they may have caught": (OWN, OWN, {}, "timeouts.run, 60 s|"),
+    "a line after it": (f"{OWN}uploading\n", "", {}, "0, 10), got 17|uploading"),
+    "a killed child": ("", "", {"child": LOST_CHILD}, "60 s|lost a child process: process 5"),
+    "mixed lines of a pool": (
+        OWN.replace("  File", '  File "/lib/python3/multiprocessing/process.py", line 9, in run\n'
+                    '  File "/lib/python3/multiprocessing/pool.py", line 9, in worker\n  File', 1),
+        "", {}, "worker:1 failed with ValueError: labels"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", SHOWN_LATE)
+def test_what_a_job_that_took_too_long_has_shown(what: str) -> None:
+    log, other, exit_fields, said = SHOWN_LATE[what]
+    job = play(["mwm worker:2 | run=60", "timer run", "worker:0 gone -15"])
+    job.gone("worker:1", None, 15, **exit_fields)
+    (verdict,) = verdicts(job, worker0=other, worker1=log)
+    shown = "|".join([cause_text(verdict.cause), *map(evidence_text, verdict.evidence)])
+    assert said in f"{shown}|", shown
+
+
 @pytest.mark.parametrize(
     ("log", "signal", "kind", "at", "line"),
     [
         (OWN, 9, Kind.EXCEPTION, -1, "process 5 was killed by SIGKILL"),
+        ("setup\n", 0, Kind.EXIT, 0, "lost a child process: python t.py exited 1"),
+        (raised("EOFError"), 0, Kind.EXCEPTION, -1, "EOFError"),
         (LOGS["DUMP"] + raised("BrokenProcessPool: gone"), 11, Kind.CRASH, 1, "line 9 in train"),
         *((raised(f"E: {said}"), 9, Kind.KILLED, 0, "lost a child")
           for said in ("A subprocess has died", "\n rank 0 (pid: 5)", "terminated with signal")),
     ],
 )  # fmt: skip
 def test_a_childs_death_is_evidence(log: str, signal: int, kind: Kind, at: int, line: str) -> None:
-    job, child = play(["mwm worker"]), LOST_CHILD._replace(signal=signal)
+    of_shell = {} if signal else {"status": 1, "text": "python t.py"}
+    job, child = play(["mwm worker"]), LOST_CHILD._replace(signal=signal, **of_shell)
     job.gone("worker:0", 1, child=child)
     (verdict,) = verdicts(job, worker0=log)
     assert verdict.kind is kind

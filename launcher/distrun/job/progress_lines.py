@@ -3,8 +3,8 @@
 Everybody writes such a line in another way, and other lines have numbers, too. So a line is
 progress only if it names an epoch or a step and has a metric, or begins with one that has a total
 or that a logger writes, or with a number as certain programs do, and only after a second line of
-its form, the same but for the numbers, has a later epoch or step. An episode counts as an epoch.
-The rows of a table are lines, too: its header names their numbers.
+its form, the same but for the numbers, has a later epoch or step. An episode or a generation counts
+as an epoch. The rows of a table are lines, too: its header names their numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from distrun.tables import read_rows
 _FLAGS = re.ASCII | re.IGNORECASE
 _HINT = re.compile(
     r"\d(?:[\s/,|:\])]|epoch).{0,400}(?:loss|acc|ppl)|(?:loss|acc|ppl).{0,400}(?:epoch|step)"
-    r"|(?:ep(?:och|isode)?|step|iter|iteration|batch)['\"]?[\s:.=#\[(]{0,8}\d"
+    r"|(?:ep(?:och|isode)?|gen(?:eration)?|step|iter|iteration|batch|round)['\"]?[\s:.=#\[(]{0,8}\d"
     r"|\d(?:\]?\t|:\tlearn| avg\b| \|\||\s?%)|total_timesteps|loss.{1,40}\[\s{0,8}\d{1,9}/"
     r"|(?:[|\]━][^\w|]{0,12}|\d of\s{1,3})\d{1,9}[/)]"
     r"|\A\W{0,40}(?:epochs?|episode|(?:global_)?step|iter(?:ation)?)\W{1,40}[a-z]|\AE\s{1,9}#\s",
@@ -41,14 +41,15 @@ _TOTAL = rf"(?:\s?(?:/|\bof\b)\s{{0,8}}(?P<total>{_WHOLE}))?"
 _WRAPPED = r"(?:(?:tf\.)?tensor\(|np\.\w{1,8}\(|\[)?"
 _BETWEEN = rf"['\"]?(?:\(train\))?[\s:=#\[(|]{{0,8}}['\"]?{_WRAPPED}"
 _EPOCH = re.compile(
-    rf"(?<![a-z_])ep(?:och|isode|\.)?{_BETWEEN}(?P<count>(?!\d{{10}}){_WHOLE})"
+    rf"(?<![a-z_])(?:ep(?:och|isode|\.)?|gen(?:eration)?(?!{_BETWEEN}\d*\.\d)){_BETWEEN}"
+    rf"(?P<count>(?!\d{{10}}){_WHOLE})"
     rf"(?P<fraction>\.\d{{1,9}})?{_TOTAL}",
     _FLAGS,
 )
 RATES = {"LR", "LEARNING_RATE"}
 """A table of learning rates has epochs and steps, too."""
 _STEP = re.compile(
-    r"(?<![a-z/])(?<!per[_ ])(?<!episode )(?:global[_ ])?"
+    r"(?<![a-z/])(?<!per[_ ])(?<!episode )(?:global[_ ]|time)?"
     r"(?:step|iters?|(?<![a-z] )it(?=:?\s{1,3}\d)|iteration|batch|round|updates?|up\.)(?:s(?=:))?"
     rf"{_BETWEEN}(?:\d{{1,9}}-)?(?P<count>{_WHOLE})(?:\.0{{1,9}})?(?!\.?\d|-\d){_TOTAL}",
     _FLAGS,
@@ -98,7 +99,7 @@ _NUMBERED = re.compile(
 `12 [D loss: 0.6, acc.: 50%]`; or the row with the steps in a table of Stable-Baselines."""
 _FRACTION_FIRST = re.compile(
     r"(?:.{0,80}\] )?(?:processed|(?:training )?progress:?(?: \d{1,3}(?:\.\d{1,4})?%)?)?"
-    r"\s{0,8}\(?(?P<count>\d{1,9})\s?/\s?(?P<total>\d{1,9})\)?[\s:|,-]{1,4}"
+    r"\s{0,8}\(?\s{0,4}(?P<count>\d{1,9})\s?/\s?(?P<total>\d{1,9})\)?[\s:|,-]{1,4}"
     r"(?:(?P<epoch>epochs?\b)|(?=[a-z]{0,12}[_ ]?loss\b))",
     _FLAGS,
 )
@@ -122,7 +123,7 @@ _METRIC = re.compile(
     r"(?<![\w@])(?:(?:mean|avg|average|running|total)[ _])?"
     r"(?P<name>(?:(?:train|training|val|valid|validation|test|eval|[dg])[ _])?[\w-]{0,24}?"
     r"(?:loss|acc|accuracy|auc|mae|mse|rmse|ppl|perplexity|f1(?!\d)|lr|learning_rate"
-    r"|cost|elbo|reward|score|_error|_?return)"
+    r"|cost|elbo|reward|score|fitness|best(?=[\s:=]{1,4}[-+]?\d{1,15}\.)|_error|_?return)"
     r"(?:@\d|_(?!scale)[a-z]{1,12}\b| (?!scale)[a-z]{1,12}(?=\s?[:=]))?)"
     r"(?: on (?:[a-z]{1,12} ){1,3}(?=is\b))?"
     rf"(?:['\"],?)?\s{{0,4}}(?:[:=|]|is\b)?\s{{0,6}}(?:{_WRAPPED}|['\"])"
@@ -132,9 +133,9 @@ _METRIC = re.compile(
 _RATE = r"(?:it|step|batch|example|sample|image|img)\w{0,3}/s\w{0,5}(?: per \w{1,8})?"
 _BARE = re.compile(
     r"(?P<logger>.{0,80}(?:[\]:|-]\s{1,4}|INFO:\w{1,20}:))?"
-    r"[\W_]{0,40}(?:time (?:taken )?for |(?:start|begin|end|finish|train)\w{0,4} (?:of )?)?"
+    r"[\W_]{0,40}(?:time (?:taken )?for |(?:start|begin|end|finish|train|runn)\w{0,4} (?:of )?)?"
     r"(?:global[_ ])?"
-    r"(?:epoch|step|iter|iteration|batch)[\s:=#\[(]{0,8}\d{1,15}"
+    r"(?:epoch|generation|step|iter|iteration|batch|round)[\s:=#\[(]{0,8}\d{1,15}"
     r"(?P<total>\s?(?:/|\bof\b)\s?\d{1,15})?[\])]{0,2}:?"
     r"(?P<rest>[\s,|\[(]{0,4}(?:step|iter|batch)[\s:=#]{0,4}\d{1,15}(?:/\d{1,15})?[\])]?"
     r"|: training on \d{1,12} raw words.{1,200}|, remaining wall clock time: .{1,40}"  # GROMACS
@@ -163,7 +164,7 @@ _OTHER_WORK = re.compile(
 """What a logger says where the number is none of the training's."""
 _OF_TEST = re.compile(
     r"[^a-z]{0,80}(?:[a-z]{1,12}[^a-z]{1,20})?(?:eval\w{0,6}|valid\w{0,5}|val|test(?:ing)?|dev)\b"
-    r"|[^a-z]{0,80}(?:(?!epoch|step|iter|batch)[a-z]{1,12}[^a-z]{1,20})?"
+    r"|[^a-z]{0,80}(?:(?!epoch|gen|step|iter|batch)[a-z]{1,12}[^a-z]{1,20})?"
     r"(?:best|(?:load|restor|resum)\w{0,5})\b"
     r"|.{0,80}\bepoch ?\((?:val|test)\)",
     _FLAGS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import replace
@@ -21,6 +21,7 @@ from distrun.verdict.task_failures import (
     SIGTERM_CAUGHT,
     TaskFailure,
     child_failure,
+    death,
     exception_cause,
     exit_cause,
     exit_evidence,
@@ -449,12 +450,21 @@ class _Analysis:
         code = Code.JOB_DID_NOT_START if is_start else Code.JOB_DID_NOT_END
         seconds = timeouts.start if is_start else timeouts.run
         left = tuple(each.name for each in self._tasks.values() if each.stopped_by_us)
-        names = (left or self._failure.members)[:_MOST_TASKS_QUOTED]
-        within = trigger.within[:_MOST_TASKS_QUOTED] if is_start else ()
+        logs = {name: self._log(name).until_limit() for name in left or self._failure.members}
+        raised = [name for name, log in logs.items() if log.ends_with_exception]
+        # What all of them have printed, they may have caught: their own libraries' words.
+        within = tuple(
+            exception_cause(self._tasks[name], logs[name])
+            for name in raised[: _MOST_TASKS_QUOTED if len(raised) < len(logs) else 0]
+        )
+        within = trigger.within[:_MOST_TASKS_QUOTED] if is_start else within
         evidence = [
             Evidence(source=Source.HOST, host=each.host, cause=next(iter(each.within), each))
-            for each in within
-        ] or [line for name in names for line in self._log(name).until_limit().evidence_at(None)]
+            for each in (within if is_start else ())
+        ]
+        if not evidence:
+            names = sorted(logs, key=lambda each: each not in raised)[:_MOST_TASKS_QUOTED]
+            evidence = [line for name in names for line in self._last_said(name, logs[name])]
         nothing = Evidence(source=Source.LOGS, cause=Cause(Code.NO_OUTPUT))
         return Verdict(
             kind=Kind.TIMEOUT,
@@ -462,19 +472,30 @@ class _Analysis:
             evidence=tuple(evidence) or (nothing,),
         )
 
+    def _last_said(self, name: str, log: LogAnalysis) -> Iterator[Evidence]:
+        """Yield what a task that did not end has shown: a child's death, an exception, a line."""
+        child = self._tasks[name].exit.child
+        if child is not None and child.signal:
+            yield death(self._tasks[name], child)
+        at = {log.message.index if log.message else log.last_line(), log.last_line()}
+        yield from map(log.evidence, sorted(each for each in at if each is not None))
+
     def _child_of_stalled(self, timer: TimerKind = TimerKind.STALL) -> TaskFailure | None:
         """Blame a process or a thread of a task that waits for it without end."""
         for task in self._ended:
-            log = self._log(task.name)
+            log = self._log(task.name).until_limit()
             index = log.interrupted_at
             where = () if index is None else (log.evidence(index),)
             # One that was killed may have been replaced since, if the tasks did not stall.
             child = task.exit.child if timer is TimerKind.STALL else None
             if child is not None and child.signal:
                 return child_failure(task, child, where)
-            aside = log.raised.aside if log.raised and log.raised.is_uncaught_aside else ""
+            raised = log.raised if log.raised and log.raised.is_uncaught_aside else None
+            aside = raised.aside if raised else ""
             # Without a stall, only a pool that replaces its children without end takes long by it.
+            frames = log.lines[raised.first : raised.exception] if raised else []
             of_pool = "PoolWorker-" in aside or "/spawn.py" in aside
+            of_pool |= any("/multiprocessing/pool.py" in each for each in frames)
             is_aside = aside and (timer is TimerKind.STALL or of_pool)
             is_over = log.ends_with_exception and log.waits_at_exit
             found = failure_in_log(task, log) if is_aside or is_over else None

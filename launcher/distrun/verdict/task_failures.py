@@ -166,7 +166,7 @@ def _by_log(task: TaskState, log: LogAnalysis) -> TaskFailure:
         pid = child.pid if child is not None and is_killed else 0
         said = rf"(?<!\d){pid}(?!\d)|{OF_CHILD.pattern}" if pid else OF_CHILD.pattern
         is_said = re.search(said, log.text if pid else found.cause.text) is not None
-        is_reason = is_said and (is_killed or not found.is_echo)
+        is_reason = is_said and (is_killed or not (found.is_echo or (child and child.text)))
     if child is not None and is_reason:
         is_crash = child.signal in CRASH_SIGNALS and log.interrupted_at is not None
         crashed = log.evidence_at(log.interrupted_at) if is_crash else ()
@@ -183,7 +183,9 @@ def _by_log(task: TaskState, log: LogAnalysis) -> TaskFailure:
         cause = cause._replace(status=task.code)
         found = replace(found, kind=Kind.EXCEPTION, cause=cause, evidence=evidence)
     if found is not None and child is not None and is_killed:  # it may have failed for that
-        found = replace(found, evidence=(*found.evidence, _death(task, child)))
+        found = replace(found, evidence=(*found.evidence, death(task, child)))
+    if found is None and child is not None and child.text:  # of a shell
+        return replace(ended := _exit(task, log), evidence=(death(task, child), *ended.evidence))
     return found or _exit(task, log)
 
 
@@ -200,11 +202,11 @@ def child_failure(task: TaskState, child: Cause, evidence: Sequence[Evidence] = 
     is_oom = any(each.code in _OOM for each in child.within)
     kind = Kind.HOST_MEMORY if is_oom else Kind.KILLED if child.signal == SIGKILL else Kind.CRASH
     kind = kind if child.status is None else Kind.EXIT
-    seen = (_death(task, child),) if child is task.exit.child else ()
+    seen = (death(task, child),) if child is task.exit.child else ()
     return TaskFailure(kind, child._replace(task=task.name), (*seen, *evidence))
 
 
-def _death(task: TaskState, child: Cause) -> Evidence:
+def death(task: TaskState, child: Cause) -> Evidence:
     return Evidence(task=task.name, source=Source.KERNEL, host=task.host, cause=child)
 
 

@@ -19,8 +19,10 @@ ASIDE = re.compile(
     r"|Process \S+:$|.{0,80}Exception in (?:thread .+:|initializer:|worker process)$"
 )
 """The line above a traceback that is not the main thread's."""
-_SPAWNED = re.compile(r'\s+File ".*/multiprocessing/(?:spawn|forkserver)\.py", line \d+, in ')
-"""The second frame of a process that could not begin, for example to import the script."""
+_SPAWNED = re.compile(
+    r'\s+File ".*/multiprocessing/(?:spawn|forkserver|process)\.py", line \d+, in '
+)
+"""The first or second frame of a process, also of one that could not import the script."""
 _BAR_LINE = re.compile(r"[^|]{0,80}\d%\|[^|]{0,300}\|[^|\[]{0,40}\[[^\]]{0,200}\]")
 BAR = re.compile(rf"{_BAR_LINE.pattern}(?=  File \"|    \S|[\w.]+(?:Error|Exception)\b)")
 """A bar of tqdm that another thread has written before a line of a traceback."""
@@ -155,7 +157,7 @@ def tracebacks(raw: Sequence[str], lines: Sequence[str]) -> list[Traceback]:
             continue  # prose
         above = _line_above(lines, first)
         linked = found[-1] if found and above in (_HANDLING, _CAUSE) else None
-        spawned = next(filter(_SPAWNED.match, lines[first + 2 : first + 3]), "")
+        spawned = next(filter(_SPAWNED.match, lines[first + 1 : first + 3]), "")
         aside = above if ASIDE.match(above) else within or spawned
         # Of processes that fail at once, the lines are mixed.
         within = next(filter(ASIDE.match, lines[first + 1 : exception]), "")

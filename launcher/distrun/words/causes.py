@@ -573,7 +573,7 @@ _NAMED: dict[str, Callable[[Cause], Any]] = {
     "port_on_host": _port,
     "ports": lambda c: format_count(c.count, "port"),
     "printed": lambda c: _if(c.text, f"; it printed: {c.text}"),
-    "process": lambda c: f"process {c.pid}" if c.pid else "it",
+    "process": lambda c: c.text or (f"process {c.pid}" if c.pid else "it"),
     "quote": _quote,
     "restarts": lambda c: format_count(c.count, "restart") if c.count else "no restart",
     "room": lambda c: f"{format_bytes(c.count)} free {_DISK_USES.get(c.name, c.name)}",

@@ -176,7 +176,7 @@ class Task:
             found = self.child
         else:
             found = self._failed
-        return self._failed_program if found is None and self.exit == (0, None) else found
+        return found or self._failed_program
 
     def _find_failed_child(self) -> None:
         for each in processes.tree(self.pid):
