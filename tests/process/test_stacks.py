@@ -157,9 +157,18 @@ def test_a_profile_shows_what_was_sampled_until_the_end(distrun: Distrun) -> Non
     (distrun.cwd / "t.py").write_text(program)
     distrun.checked("run", "-n", "1", "-d", "t.py")
     agents = psutil.Process(distrun.status()["supervisor_pid"]).children
+
+    def recorders() -> list[psutil.Process]:
+        return [each for each in agents(recursive=True) if "record" in each.cmdline()]
+
+    given_up = distrun.start("profile", "--seconds", "250.5")
+    wait_until(recorders)
+    given_up.send_signal(signal.SIGINT)
+    assert given_up.wait(60) == 130
+    wait_until(lambda: not recorders())
     profile = distrun.start("profile", "--seconds", "300", "-o", "p.json")
-    wait_until(lambda: [each for each in agents(recursive=True) if "record" in each.cmdline()])
-    (recorder,) = [each for each in agents(recursive=True) if "record" in each.cmdline()]
+    wait_until(recorders)
+    (recorder,) = recorders()
     # It first reads the program's symbols; then it sleeps after each sample.
     wait_until(lambda: recorder.num_ctx_switches().voluntary > 50)
     (distrun.cwd / "stop").touch()

@@ -53,7 +53,8 @@ _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 @task_option
 @click.option(
     "--seconds",
-    type=click.IntRange(1, 300),
+    type=click.FloatRange(1, 300),
+    callback=lambda _, __, value: math.ceil(value),
     metavar="N",
     default=10,
     help="How long to look. Default: 10.",

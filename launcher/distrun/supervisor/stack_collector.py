@@ -37,6 +37,7 @@ class _Question(NamedTuple):
     hosts: set[str]
     on_answer: Callable[[Stacks], None]
     answer: Stacks
+    client: Client | None
 
 
 class StackCollector:
@@ -59,11 +60,12 @@ class StackCollector:
         seconds: float = _SECONDS,
         native: bool = False,
         recorded: int = 0,
+        client: Client | None = None,
     ) -> None:
         """Ask the hosts for the stacks of those of the tasks `names` that run.
 
         `program`: the path of py-spy; '': there is none. `on_answer` is called once, after so many
-        seconds at most. `recorded`: record for so many seconds; 0: look once.
+        seconds at most. `recorded`: record for so many seconds; 0: look once. `client`: who asks.
         """
         state = self._job.state
         tasks: dict[str, list[str]] = {}
@@ -81,7 +83,7 @@ class StackCollector:
         self._program = program
         self._last += 1
         asked, number, late = tasks.keys() - lost, self._last, "it has not answered in time"
-        self._questions[number] = _Question(asked, on_answer, answer)
+        self._questions[number] = _Question(asked, on_answer, answer, client)
         limit = self._job.loop.now() + seconds + recorded
         self._job.loop.call_at(limit, lambda: self._settle(number, asked, late))
         for host in asked:
@@ -106,7 +108,16 @@ class StackCollector:
         if not (program or recorded):
             answer(Stacks(silent=dict.fromkeys(self._job.state.hosts, py_spy.MISSING)))
         else:
-            self.ask(names, program, answer, native=native, recorded=recorded)
+            self.ask(names, program, answer, native=native, recorded=recorded, client=client)
+
+    def forget(self, client: Client) -> None:
+        """Have the hosts stop what they record for a command that has gone."""
+        of_client = [n for n, each in self._questions.items() if each.client is client]
+        for number in of_client:
+            hosts = [*self._questions[number].hosts]
+            for host in hosts:
+                self._job.hosts.order(host, DumpStacks(number, [], False, "", "", 0, 0))
+            self._settle(number, hosts, "")
 
     def ask_stalled(self, on_answer: Callable[[Stacks], None]) -> None:
         """Ask for the stacks of all tasks of a job that is to be stopped; wait only briefly."""

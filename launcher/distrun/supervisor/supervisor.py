@@ -327,6 +327,7 @@ class Supervisor:
         if client is self._launch:
             self._launch = None
             self._stops.on_launch_end()
+        self._running.stacks.forget(client)
 
     def _on_stop(self) -> None:
         self._former_hosts.agents.stop(at_once=self._job.state.killing)

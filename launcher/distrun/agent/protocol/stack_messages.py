@@ -12,9 +12,10 @@ from distrun.agent.protocol import Order, Report
 class DumpStacks(Order):
     """Report the stacks of the Python threads of these tasks, by the program py-spy.
 
-    `number` identifies the answer. The program is at the path `program`, or, on another host, it is
-    sent: it has that SHA-256 and size (bytes). `native`: with the frames of C and C++ functions.
-    `seconds`: record for so long instead, also without a program (no digest); 0: look once.
+    `number` identifies the answer; without `tasks`, nobody waits for it any more. The program is at
+    the path `program`, or, on another host, it is sent: it has that SHA-256 and size (bytes).
+    `native`: with the frames of C and C++ functions. `seconds`: record for so long instead, also
+    without a program (no digest); 0: look once.
     """
 
     number: int

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 import zlib
-from typing import Any, Callable, Dict, List, Set, Union
+from typing import Any, Callable, Dict, List, Union
 
 from distrun.agent.files.blob_cache import BlobCache
 from distrun.agent.linux import processes
@@ -57,13 +57,17 @@ class StackDumper:
         self._waiting: List[DumpStacks] = []
         """The orders that wait for the program."""
         self._received = bytearray()
-        self._calls: Set[ForkedCall] = set()
+        self._calls: Dict[int, ForkedCall] = {}
 
     def execute(self, order: Order) -> None:
         if isinstance(order, ProgramData):
             self._received += order.data
             if order.last:
                 self._use_received()
+        elif isinstance(order, DumpStacks) and not order.tasks:
+            self._waiting = [each for each in self._waiting if each.number != order.number]
+            if order.number in self._calls:
+                self._calls.pop(order.number).close()
         elif isinstance(order, DumpStacks):
             is_here = order.program or not order.digest
             if is_here or self._cache.has(order.digest, order.size):
@@ -94,17 +98,17 @@ class StackDumper:
         nothing = StacksDumped(order.number, "")
 
         def follow(answer: Union[Message, Cause]) -> None:
-            self._calls.remove(call)
+            del self._calls[order.number]
             self._report(answer if isinstance(answer, StacksDumped) else nothing)
 
         def work() -> StacksDumped:
             return _dump(order, program, pids, due)
 
-        call = report_call(self._loop, work, _SECONDS + 1 + order.seconds, follow)
-        self._calls.add(call)
+        seconds = _SECONDS + 1 + order.seconds
+        self._calls[order.number] = report_call(self._loop, work, seconds, follow)
 
     def close(self) -> None:
-        for call in self._calls:
+        for call in self._calls.values():
             call.close()
         self._calls.clear()
 
