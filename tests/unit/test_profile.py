@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from distrun.advice import gpus
-from distrun.advice.model import Kind, Obstacle, Symptom
+from distrun.advice.model import Kind, Obstacle, Reason, Symptom
 from distrun.advice.profile import (
     TaskProfile,
     find_slow_link,
@@ -409,6 +409,11 @@ def test_several_that_are_slow_are_named_together() -> None:
     assert found.gain == pytest.approx(0.7, abs=0.02)
     shown = [*map(str, profile_view(look, found, Stacks(), 80, {}, has_program=True).renderables)]
     assert any("the others wait for worker:0, worker:3: without that" in line for line in shown)
+    saves = Reason(obstacle=Obstacle.MORE_OF_A_KIND, amount=0.4, kind=Kind.SAVING)
+    for_now = profile_view(
+        look, replace(found, reasons=(saves,)), Stacks(), 80, {}, has_program=True
+    )
+    assert any("what was seen here" in str(line) for line in for_now.renderables), "it may be rare"
     table, *_ = profile_view(look[2::-1], None, Stacks(), 80, {}, has_program=True).renderables
     heads = [str(each.header) for each in table.columns]  # type: ignore[union-attr]
     assert heads[1:4] == ["worker:0", "worker:1", "worker:2"]

@@ -138,6 +138,8 @@ FORMS: tuple[tuple[str, Follow], ...] = (
     (r"did you mean '(.+)'\?", lambda _, place, match: place.replace(match[1])),
     (r"did you mean '(.+)' with args: (\[.*\])\?",
      lambda _, place, match: put(place.replace(match[1]), "program.args", match[2])),
+    (r"did you mean the module\?.* module: ([\w.]+)",
+     lambda _, place, match: put(place.remove(), "program.module", match[1])),
     (r"did you mean ([a-z_.]+)(?: or [a-z_.]+)?\?", _moved), (r"write it as ([\w.-]+)", _moved),
     (r"add '(\w+): (.+?)'( to cluster)?(?:, or .*)?", _added), (r"write (\[.*\]|\{.*\})", _written),
     (r"write '\w+: (.+?)'(?:, or .*)?", _written), (r"write (\d+) without quotes", _written),

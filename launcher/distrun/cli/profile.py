@@ -22,7 +22,7 @@ from distrun.advice.model import Kind
 from distrun.advice.profile import SlowLink, Straggler, TaskProfile, Timeline, Traffic
 from distrun.advice.rules import find_slowdown
 from distrun.cli import console
-from distrun.cli.options import job_argument, json_option, output_option, task_option
+from distrun.cli.options import duration, job_argument, json_option, output_option, task_option
 from distrun.cli.output_file import write_file
 from distrun.cli.stacks import problems, take
 from distrun.codec import to_json
@@ -42,6 +42,7 @@ from distrun.words.table import Column, make_table
 _MOST_COLUMNS = 4
 """Of tasks. Of more, the one that the others wait for is shown, and the median of each role."""
 _LEAST_SHOWN = 0.005
+_MOST_SECONDS = 300
 _LEAST_SENT = 10_000
 """Bytes a second."""
 _MOSTLY, _FULL = 0.5, 0.8
@@ -53,11 +54,10 @@ _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 @task_option
 @click.option(
     "--seconds",
-    type=click.FloatRange(1, 300),
-    callback=lambda _, __, value: math.ceil(value),
     metavar="N",
-    default=10,
-    help="How long to look. Default: 10.",
+    default="10",
+    callback=lambda _, __, value: _whole_seconds(value),
+    help="How long to look: 1 to 300, or a duration such as 1m. Default: 10.",
 )
 @output_option(
     "Also write the stacks of all tasks, for https://www.speedscope.app (a flame graph)."
@@ -131,6 +131,13 @@ def command(
     return 0 if profiles else HostError.exit_code
 
 
+def _whole_seconds(text: str) -> int:
+    seconds = math.ceil(duration(text if text[-1:].isalpha() else f"{text}s"))
+    if not 1 <= seconds <= _MOST_SECONDS:
+        raise click.BadParameter(f"{text!r} is not from 1 to {_MOST_SECONDS} seconds")
+    return seconds
+
+
 def profile_json(
     profiles: Sequence[TaskProfile], straggler: Straggler | None, found: Stacks
 ) -> dict[str, Any]:
@@ -168,7 +175,10 @@ def profile_view(
     if straggler is not None:
         slow = (straggler.task, *straggler.also)
         names = format_names(sorted(slow, key=lambda name: (len(name), name)))
-        gain = f"without that, the job would take {straggler.gain:.0%} less time"
+        what = "the job"
+        if {each.kind for each in straggler.reasons[:1]} & {Kind.SAVING, Kind.EVALUATION}:
+            what = "what was seen here (a longer --seconds shows more of the job)"
+        gain = f"without that, {what} would take {straggler.gain:.0%} less time"
         lines.append(Text(f"the others wait for {names}: {gain}", "bold"))
         lines += [Text(f"  {printable(reason_text(each))}") for each in straggler.reasons]
         if straggler.since is not None:

@@ -334,6 +334,8 @@ def _similar_script(path: str, name: str, jobs: Iterable[str]) -> str:
                       if not entry.name.endswith((".yaml", ".yml"))]  # fmt: skip
     except OSError:
         beside = []
+    if os.path.isfile(f"{path.removesuffix(name)}{name.replace('.', '/')}.py"):
+        return f"did you mean the module? `run -m {name}`, or module: {name}"
     folder, _, last = name.rpartition("/")
     found = nearest(last, [*beside, *jobs])
     return f"did you mean {quoted(os.path.join(folder, found))}?" if found else ""
