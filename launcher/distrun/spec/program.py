@@ -33,7 +33,9 @@ _RUNNER = re.compile(r"(python[\d.]*)|(?:ba|da|k|z)?sh")
 _OF_NO_FILE = re.compile(r"-[a-zA-Z]*[cm]")
 """The options of both after which there is no script."""
 _IPYTHON = re.compile(
-    rb"^[ \t]*(?:[%!]|\w+ *= *[%!]\w|[?]{0,2}[\w.]+[?]{1,2}[ \t\r]*$)|^get_ipython\(", re.MULTILINE
+    rb"^[ \t]*(?:[%!]|\w+ *= *[%!]\w|(?:[?]{1,2}[\w.]+|[\w.]+[?]{1,2})[ \t\r]*$)"
+    rb"|^get_ipython\(",
+    re.MULTILINE,
 )
 _AS_COMMENTS = (
     r"sed -i -E 's/^([ \t]*)([%!?]|get_ipython|\w+ *= *[%!]|[A-Za-z0-9_.]+[?]+\s*$)/\1pass  # \2/'"

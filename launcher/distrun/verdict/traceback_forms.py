@@ -76,6 +76,10 @@ def _plain(lines: Sequence[str]) -> Iterator[tuple[str, int]]:
             text, frame = _of_ipython(line, frame)
             inside = inside if text[0].isspace() else ""
             yield text, index
+        elif inside == "stripped":
+            text, frame = _of_stripped(prefix.sub("", line, count=1), frame)
+            inside = inside if text[:1].isspace() else ""
+            yield text, index
         elif line.startswith("E   ") or _may_be_escaped(line):
             is_pytest = line.startswith("E   ")
             found = _of_pytest(lines, index) if is_pytest else _escaped(line)
@@ -83,9 +87,11 @@ def _plain(lines: Sequence[str]) -> Iterator[tuple[str, int]]:
         else:
             before, start, rest = line.partition(START)
             after = lines[index + 1] if index + 1 < len(lines) else ""
-            is_prefix = before.strip() and not _GROUP.match(before)
-            if start and not rest and is_prefix and _alike(f"{before}  File ").match(after):
-                prefix = _alike(before)
+            is_start = bool(start) and not rest
+            is_prefix = is_start and before.strip() and not _GROUP.match(before)
+            is_stripped = is_start and _alike(f'{before}File "').match(after)  # by a shell's read
+            if is_stripped or (is_prefix and _alike(f"{before}  File ").match(after)):
+                prefix, inside, frame = _alike(before), "stripped" if is_stripped else "", ""
             elif not prefix.match(line):
                 prefix = re.compile("")
             text = prefix.sub("", line, count=1)
@@ -145,6 +151,13 @@ def _of_rich(line: str, before: str, inside: str, after: str) -> tuple[str, str,
         return _frame(frame["path"], frame["line"], frame["name"]), "", inside
     cut = re.match(r"/\S+( in)?$", text)
     return f"    {text}", "" if cut is None else text + (" " if cut[1] else ""), inside
+
+
+def _of_stripped(line: str, before: str) -> tuple[str, str]:
+    """Return a line without its indentation with it, and the frame that it is, if it is one."""
+    if line.startswith('File "'):
+        return f"  {line}", line
+    return f"    {line}" if before or not line.strip("^~ ") else line, ""
 
 
 def _alike(text: str) -> re.Pattern[str]:
