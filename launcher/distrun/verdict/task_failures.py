@@ -22,6 +22,7 @@ _PORT = re.compile(r"(?<!\d)\d{4,5}(?!\d)")
 _NUMBER = re.compile(r"(?<!\d)\d{2,5}(?!\d)")
 _PORTS_TAKEN = (Code.PORT_IN_USE, Code.OWN_PORT_IN_USE, Code.SOME_PORT_IN_USE, Code.PORT_NOT_BOUND)
 _TENSORFLOW_ERROR = "errors_impl."
+_REMOTE = "Additional GRPC error information from remote target /job:worker/"
 _OF_COMMAND = "returned non-zero exit status"
 _MISSING = re.compile(
     r"find any matching files for|No such file or directory|(?:NotFoundError|FileNotFoundError):"
@@ -252,6 +253,7 @@ def _failure_in_log(task: TaskState, log: LogAnalysis) -> TaskFailure | None:
     if aside not in (None, message.index) and log.takes_no_step_after(aside):
         evidence = (log.evidence(aside), *evidence)  # what may have led to it
     peers = _peers(log.text, task.name) if _TENSORFLOW_ERROR in message.type else ()
+    evidence = (*_remote_target(log, message.index), *evidence)
     return TaskFailure(Kind.EXCEPTION, cause, evidence, peers=peers)
 
 
@@ -304,6 +306,7 @@ def _by_rule(task: TaskState, log: LogAnalysis, rule: Rule, index: int, mark: st
     evidence = _error_lines(log, index, mark)
     if rule.is_echo:
         return TaskFailure(rule.kind, cause, evidence, True, _peers(log.text, task.name))
+    evidence = (*_remote_target(log, index), *evidence)
     if rule.code is Code.NAME_REPLACED:
         successors = {**SUCCESSORS, **SUCCESSORS_IN_KERAS}
         cause = cause._replace(expected=successors[re.split(r"\W", mark.rstrip("'"))[-1]])
@@ -340,6 +343,13 @@ def _error_lines(log: LogAnalysis, index: int, mark: str = "") -> tuple[Evidence
     if log.frame is not None and log.frame[0] != index:
         lines.insert(0, log.evidence(log.frame[0]))
     return tuple(lines)
+
+
+def _remote_target(log: LogAnalysis, index: int) -> tuple[Evidence, ...]:
+    """Return the line in which a chief's error names the worker where it arose."""
+    stop = index if log.raised is None else log.raised.stop
+    found = (at for at in range(index, stop) if log.lines[at].startswith(_REMOTE))
+    return tuple(map(log.evidence, [*found][:1]))
 
 
 def _shorten(text: str) -> str:
