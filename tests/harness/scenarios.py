@@ -297,5 +297,8 @@ CHECKS: dict[str, Callable[[Job, str], bool]] = {
     "verdict": lambda job, value: verdict_words(verdicts(job)[-1]) == value,
     "left": lambda job, value: _planned(job, "left") == value.split(),
     "free": lambda job, value: _planned(job, "is_free") == value.split(),
+    "left-out": lambda job, value: (
+        value.split() == [each.name for each in job.state.hosts.values() if each.left_out]
+    ),
     "finished": lambda job, value: (Finish in map(type, job.actions)) == (value == "yes"),
 }

@@ -100,7 +100,9 @@ def test_a_program_beside_the_spec_is_found_from_any_folder(distrun: Distrun) ->
 
     for place in (distrun.cwd, folder):
         write_program(place / "train.sh", f"#!/bin/sh\necho {place.name} in $(pwd)\n")
-    assert launch("./train.sh", workdir="data").stdout == f"worker:0 | job in {folder}/data\n"
+    done = launch("./train.sh", workdir="data", results=["out"])  # which are here already
+    assert done.stdout == f"worker:0 | job in {folder}/data\n"
+    assert "results" not in done.stderr
     (folder / "train.sh").unlink()
     done = launch("./train.sh")
     assert done.stdout == f"worker:0 | {distrun.cwd.name} in {distrun.cwd}\n"

@@ -255,3 +255,14 @@ def test_tasks_that_wait_again_are_quiet(quiet: Tasks) -> None:
     quiet.shares = dict.fromkeys(quiet.sizes, HANGS)
     assert quiet.wait(1000.0) is not None
     assert quiet.signs.stop_found is None
+
+
+def test_a_silence_is_told_if_it_is_twice_as_long_as_any_before(quiet: Tasks) -> None:
+    train(quiet, SIXTY_STEPS, "step")
+    longest = not_none(quiet.wait(1000.0)) - quiet.signs.last_output
+    quiet.signs.note_output()
+    quiet.shares |= ONE  # then a task computes for ever, which is no silence
+    assert quiet.wait(1000.0) is not None
+    quiet.signs.note_output()
+    quiet.shares = dict.fromkeys(quiet.sizes, HANGS)
+    assert not_none(quiet.wait(1000.0)) - quiet.signs.last_output >= 2 * longest

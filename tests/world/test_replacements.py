@@ -302,7 +302,9 @@ def test_what_starts_after_others_learns_where_they_are(failed: list[str], world
     workers = {"count": 2, "after": ["reader"], "ready": "off"}
     hub = {**own, "count": 2}  # on h4
     cluster = {"worker": workers, "reader": reader, "hub": hub, "proxy": proxy, "beside": own}
+    cluster |= {"evaluator": {"count": 1, "after": ["worker"]}}  # it needs none of the group
     hosts = [{"name": f"h{n}", "slots": slots} for n, slots in enumerate((1, 1, 1, 2, 1, 3), 1)]
+    hosts.insert(2, {"name": "e", "slots": 1})
     job = world(hosts, cluster=cluster, placement="pack")
     for each in failed:  # its own restart is planned already
         job.exit(each, 3)
@@ -314,7 +316,7 @@ def test_what_starts_after_others_learns_where_they_are(failed: list[str], world
     job.until(lambda: len(job.hosts_of("proxy:0")) == 3, 60)
     known = json.loads(job.task("proxy:0").env[b"DISTRUN_ADDRESSES"])["worker"]
     assert known[1] == job.task("worker:1").env[b"DISTRUN_ADDRESS"].decode()
-    assert len(job.hosts_of("hub:0")) == 2
+    assert (len(job.hosts_of("hub:0")), len(job.hosts_of("evaluator:0"))) == (2, 2)
     job.exit("worker:0")
     job.exit("worker:1")
     assert job.end() == 0
