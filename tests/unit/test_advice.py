@@ -64,7 +64,7 @@ def sampled(
         ([sampled(2)], RETRACES.replace("5 out of the last 5", "2 out of the last 9"), None),
         ([sampled(2, cores=0.1), sampled(2, cores=0.2)], "", Symptom.IDLE),
         ([sampled(2, cores=0.1), sampled(2, cores=0.4)], "", None),
-        ([[replace(each, host_idle_seconds=9.0) for each in sampled(2, cores=0.1)]], "", None),
+        ([[replace(each, host_idle_seconds=9e5) for each in sampled(2, cores=0.1)]], "", None),
         ([sampled(2, cores=0.1), sampled(0, cores=0.9)], "", None),  # only the first one reports
         ([sampled(0, cores=0.1)], "", None),  # takes no steps
     ],

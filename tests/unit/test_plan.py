@@ -198,7 +198,7 @@ VARIABLES: dict[str, tuple[Spec, HostFacts, list[str]]] = {
     "parameter_server fails fast": (CLUSTER, FACTS, ["GRPC_FAIL_FAST=use_caller"] * 5),
     "each task": (spec_of(ONE), FACTS, [EACH_TASK]),
     # Workers share GPUs evenly, servers have none; roles and hosts may say otherwise.
-    "7 GPUs": (CLUSTER, with_gpus("0 1 2 3 4 5 6"), cuda("0,1", "2,3", "4,5", "-1", "-1")),
+    "8 GPUs": (CLUSTER, with_gpus("0 1 2 3 4 5 6 7"), cuda("0,1", "2,3", "4,5", "-1", "-1")),
     "2 GPUs for 3": (SHARED, with_gpus("0 1"), [
         f"{CUDA}=0 {GROWTH}=true", f"{CUDA}=1 {GROWTH}", f"{CUDA}=0 {GROWTH}=true", *cuda("-1")]),
     "growth is chosen": (SHARED, with_gpus("0 1", **{GROWTH: "false"}), [GROWTH] * 4),
