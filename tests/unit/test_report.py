@@ -17,6 +17,7 @@ from distrun.job.record import EventLog
 from distrun.job.status_view import headline
 from distrun.report import plots
 from distrun.report.page import Report
+from distrun.report.series import thinned
 from distrun.verdict.model import Kind, Verdict
 from distrun.words.causes import cause_advice, cause_text
 from harness.histories import Job, because
@@ -233,3 +234,11 @@ def test_the_row_of_a_job_with_a_long_name_fits_into_a_narrow_terminal(tmp_path:
         lines = headline(job, columns).plain.splitlines()
         assert len(lines) == rows
         assert max(map(len, lines)) <= columns
+
+
+def test_a_curve_with_fewer_points_keeps_its_order_and_its_ends() -> None:
+    points = [(float(at), float(at * 7919 % 1009)) for at in range(3000)]
+    kept = thinned(points, 100)
+    assert kept == sorted(kept)
+    assert len(kept) <= 100
+    assert {0.0, 1008.0} <= {value for _, value in kept}

@@ -46,7 +46,7 @@ SPECS: dict[str, Any] = {
     "submit --dry-run slurm": {
         "cluster": {"worker": 2},
         "hosts": "slurm",
-        "slurm": {"partition": "gpu", "nodes": 2, "time": "7170s", "gpus_per_node": 1},
+        "slurm": {"partition": "gpu", "nodes": 2, "time": "7150s", "gpus_per_node": 1},
         "spares": 1,
     },
 }
