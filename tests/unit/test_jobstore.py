@@ -7,6 +7,7 @@ import pwd
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -30,14 +31,14 @@ from harness.values import not_none
 STRANGE = 'it\'s "a" path\nwith $(touch oops) and ü'
 
 
-def add(store: JobStore, name: str, *, order: int = 0) -> JobFolder:
+def add(store: JobStore, name: str, *, order: int = 0, **about: Any) -> JobFolder:
     """The folder of a job whose record has only begun."""
     folder = store.new_folder(name)
     folder.logs.mkdir(parents=True)
     folder.spec_file.write_text("x")
     os.utime(folder.spec_file, ns=(order, order))
     job = Job()
-    job.created("default", job_id=folder.job_id, name=name)
+    job.created("default", job_id=folder.job_id, name=name, **about)
     log = EventLog(str(folder.events_file))
     log.append(job.history[0])
     log.close()
@@ -286,3 +287,17 @@ def test_a_record_that_is_removed_meanwhile_is_passed_over(
     monkeypatch.setattr(JobStore, "folders", lambda _: [gone])
     code, shown, said = run_here(words)
     assert (code, "job-000000" in shown + said) == (0, False)
+
+
+def test_a_job_is_kept_while_its_tasks_may_run_on_a_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTRUN_HOME", str(tmp_path))
+    folder, job = add(JobStore.default(), "lost", link_timeout=60.0), Job()
+    job.ready("h2", token="1")
+    with contextlib.closing(EventLog(str(folder.events_file))) as log:
+        log.append(job.history[-1])
+    for age, is_kept in ((50.0, True), (61.0, False)):
+        os.utime(folder.events_file, (time.time() - age,) * 2)
+        assert run_here(["clean", "--all"])[0] == 0
+        assert folder.path.exists() is is_kept
