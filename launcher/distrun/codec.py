@@ -152,8 +152,9 @@ def _reader(kind: Any, name: str = "", of: type = object) -> _Reader:  # noqa: C
         return functools.partial(_read_number, kind, name, low, high)
     if kind is str:
         # A file may be anybody's, and is only shown; what hosts say is worked with.
-        is_strict = issubclass(of, Struct)
-        return functools.partial(_read_text, name, is_strict=is_strict, is_cut=of is Cause)
+        if not issubclass(of, Struct):
+            return functools.partial(_read_type, kind, name)
+        return functools.partial(_read_text, name, is_cut=of is Cause)
     if kind is Any or not isinstance(kind, type):
         return lambda value: value
     if hasattr(kind, "from_json"):
@@ -208,12 +209,12 @@ def _read_number(kind: Any, name: str, low: float, high: float, value: Any) -> A
     return kind(value)
 
 
-def _read_text(name: str, value: Any, *, is_strict: bool, is_cut: bool) -> str:
-    if not isinstance(value, str) or (is_strict and _SURROGATE.search(value)):
+def _read_text(name: str, value: Any, *, is_cut: bool) -> str:
+    if not isinstance(value, str) or _SURROGATE.search(value):
         raise _wrong(name, value)
     if is_cut and len(value) > _LONGEST_OF_CAUSE:
         return value[: _LONGEST_OF_CAUSE - len(_CUT)] + _CUT
-    if is_strict and len(value) > _LONGEST_SENT and name != "text":  # that of stacks
+    if len(value) > _LONGEST_SENT and name != "text":  # that of stacks
         raise _wrong(name, value)
     return value
 

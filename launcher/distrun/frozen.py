@@ -10,9 +10,9 @@ the time that a command needs to start. Here they are written once for all class
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import field, replace
+from dataclasses import field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
@@ -23,6 +23,7 @@ else:
 
 
 __all__ = ["Frozen", "dataclass_transform", "field", "replace"]
+_T = TypeVar("_T", bound="Frozen")
 
 
 def _fields(cls: type, *, kw_only: bool) -> dict[str, dataclasses.Field[Any]]:
@@ -73,7 +74,9 @@ class Frozen:
         def __init__(self, *args: Any, **values: Any) -> None:
             kind, state = type(self), self.__dict__
             state.update(kind._defaults)
-            state.update(zip(kind._positional, args, strict=False), **values)
+            if args:
+                state.update(zip(kind._positional, args, strict=False))
+            state.update(values)
             for name, make in kind._factories:
                 if name not in state:
                     state[name] = make()
@@ -94,3 +97,18 @@ class Frozen:
         def __repr__(self) -> str:
             values = (f"{f.name}={getattr(self, f.name)!r}" for f in dataclasses.fields(self))
             return f"{type(self).__name__}({', '.join(values)})"
+
+
+def replace(instance: _T, **changes: Any) -> _T:
+    """As :func:`dataclasses.replace`, in a fifth of the time: each event of a record has a few."""
+    kind: Any = type(instance)
+    made = object.__new__(kind)
+    state = made.__dict__
+    state.update(instance.__dict__)
+    if len(state) > len(kind._names):  # cached properties, which may not hold for the changed one
+        for name in state.keys() - kind._names:
+            del state[name]
+    state.update(changes)
+    if len(state) > len(kind._names):
+        raise TypeError(f"{kind.__name__} takes {', '.join(sorted(kind._names))}")
+    return made  # type: ignore[no-any-return]

@@ -19,6 +19,7 @@ from distrun.agent.protocol.causes import Subject
 from distrun.codec import field_names, from_json, range_of, to_json
 from distrun.frozen import replace
 from distrun.job import events
+from distrun.job.folder import JobFolder
 from distrun.job.record import EventLog, EventReader, read
 from distrun.plan import Plan, tasks
 from distrun.spec import host_spec
@@ -78,6 +79,17 @@ def test_a_torn_last_line_is_ignored_wherever_it_is_torn(record: Path) -> None:
     assert not reader.has_skipped
     os.truncate(record, 1 << 30)
     assert (reader.read_new(), reader.has_skipped) == ([], True)
+
+
+def test_a_jobs_state_follows_its_record(record: Path) -> None:
+    folder, log = JobFolder(record.parent), EventLog(str(record))
+    for host in ("gpu1", "gpu2"):
+        log.append(events.HostLeftOut(at=2.0, host=host, cause=Cause(Code.AGENT_ABANDONED)))
+        assert [*folder.state().hosts][-1] == host
+        assert folder.state() == JobFolder(record.parent).state()
+    log.close()
+    record.unlink()
+    assert not folder.state().hosts
 
 
 @pytest.mark.parametrize(

@@ -122,8 +122,6 @@ class WatchApp(App[int]):
         self.chosen: str | None = None
         self._job: Job | None = None
         self._notes: list[str] = []
-        self._stamp = -1
-        """The size of its record when that was read."""
         self._look_due = self._advised_at = 0.0
         self._spent = sum(os.times()[:4])
         self._rates: dict[str, str] = {}
@@ -184,13 +182,8 @@ class WatchApp(App[int]):
         self.call_from_thread(self._take, job, rates, notes)
 
     def _read(self) -> Job:
-        """Read the job, but its record only if that has changed, and its advice at times."""
+        """Read the job, but its advice only at times."""
         job, before = read_job(self.folder), self._job
-        file = self.folder.events_file
-        stamp = file.stat().st_size if file.exists() else 0
-        if before is not None and before.queued is job.queued is None and stamp == self._stamp:
-            job.state, job.history = before.state, before.history
-        self._stamp = stamp
         if before is not None and time.monotonic() < self._advised_at + _ADVICE_SECONDS:
             job.advice = before.advice
         else:

@@ -21,6 +21,7 @@ import stat
 import struct
 import time
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
 from distrun import lifecycle
@@ -103,6 +104,35 @@ class BatchJob(Frozen, kw_only=True):
     """Whether it was submitted from here: then its Job is removed once its record is here."""
     is_released: bool = False
     """Whether its record is here to the end."""
+
+
+class JobRecord:
+    """What happened to a job, and its state by that: read on, each time, where the record grows."""
+
+    def __init__(self, folder: JobFolder) -> None:
+        self._folder = folder
+        self._reader = record.EventReader(str(folder.events_file))
+        self._events: list[events.Event] = []
+        self._state = lifecycle.JobState()
+
+    def read(self) -> tuple[list[events.Event], lifecycle.JobState]:
+        """Return both, with what an agent could not send to a supervisor that died.
+
+        Without a record, the job is in preparation: it is being created or removed, its creation
+        failed, or another user owns the record.
+        """
+        folder, found, state = self._folder, list[events.Event](), lifecycle.JobState()
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            new = self._reader.read_new()
+            self._events += new
+            self._state = lifecycle.replay(new, self._state)
+            unsent = record.read(str(folder.unsent_reports_file))
+            found, state = [*self._events, *unsent], lifecycle.replay(unsent, self._state)
+        if self._reader.has_skipped:
+            state = replace(state, lacks_events=True)
+        if not state.created_at:  # the record lost its beginning
+            state = replace(state, job_id=folder.job_id, created_at=folder.created_ns / 1e9)
+        return found, state
 
 
 class JobFolder:
@@ -236,21 +266,14 @@ class JobFolder:
             parts.append((offset, file, file.with_suffix(INDEX_SUFFIX)))
         return late
 
+    @cached_property
+    def job_record(self) -> JobRecord:
+        """The job's record, of which nothing is read twice."""
+        return JobRecord(self)
+
     def state(self) -> lifecycle.JobState:
         """Return the job's state by its record. Without a record, the job is in preparation."""
-        reader = record.EventReader(str(self.events_file))
-        try:
-            read = reader.read_new()
-            state = lifecycle.replay([*read, *record.read(str(self.unsent_reports_file))])
-        except (FileNotFoundError, PermissionError):
-            # It is being created or removed, its creation failed, or another user owns the record.
-            state = lifecycle.JobState()
-        if reader.has_skipped:
-            state = replace(state, lacks_events=True)
-        if state.created_at:
-            return state
-        # The record lost its beginning.
-        return replace(state, job_id=self.job_id, created_at=self.created_ns / 1e9)
+        return self.job_record.read()[1]
 
     def traces(self, state: lifecycle.JobState, host: str | None = None) -> Traces:
         """Return what the job's processes on a host are recognized by; None: on this machine."""

@@ -15,9 +15,9 @@ from distrun.agent.protocol.causes import Code
 from distrun.codec import field_names, to_json
 from distrun.errors import DistrunError
 from distrun.frozen import Frozen
-from distrun.job import control, events, history, record, resumption
+from distrun.job import control, events, history, resumption
 from distrun.job.events import Outcome, Result
-from distrun.job.folder import JobFolder
+from distrun.job.folder import JobFolder, JobRecord
 from distrun.job.json_output import output_json, progress_json
 from distrun.job.steps import behind, numbers
 from distrun.job.timing import Activity, Timing
@@ -123,6 +123,7 @@ class Job:
         self, folder: JobFolder, state: JobState | None = None, *, queued: QueuedJob | None = None
     ) -> None:
         self.folder, self.queued = folder, queued
+        self._timing: Timing | None = None
         self.supervisor: int | None = None
         """The process of its supervisor; None: there is none."""
         if queued is not None:
@@ -136,12 +137,14 @@ class Job:
     @cached_property
     def history(self) -> list[events.Event]:
         """Its events; also those that an agent could not send to a supervisor that died."""
-        files = (self.folder.events_file, self.folder.unsent_reports_file)
-        return [event for each in files for event in record.read(str(each))]
+        found, state = self.folder.job_record.read()
+        self.__dict__.setdefault("state", state)
+        return found
 
     @cached_property
     def state(self) -> JobState:
-        return self.folder.state()
+        # It may be one of very many that have ended: only its state is kept.
+        return JobRecord(self.folder).read()[1] if self.supervisor is None else self.folder.state()
 
     @cached_property
     def samples(self) -> dict[str, list[Sample]]:
@@ -232,13 +235,18 @@ class Job:
                     found[task, attempt] = max(written, at)
         return found
 
-    @cached_property
+    @property
     def timing(self) -> list[AttemptTiming]:
-        return Timing(self.history, self.first_outputs, time.time()).attempts
+        return (self._timing or self._timing_until(time.time())).attempts
 
     def spans(self, until: float) -> list[Span]:
         """Return what its tasks did; what has not ended is taken to end at `until`."""
-        return Timing(self.history, self.first_outputs, until).spans
+        return self._timing_until(until).spans
+
+    def _timing_until(self, until: float) -> Timing:
+        if self._timing is None or self._timing.until != until:
+            self._timing = Timing(self.history, self.first_outputs, until)
+        return self._timing
 
     @property
     def tensorboard(self) -> str | None:
@@ -627,4 +635,7 @@ def read_jobs(folders: Sequence[JobFolder]) -> list[Job]:
 
 
 def read_job(folder: JobFolder) -> Job:
-    return read_jobs([folder])[0]
+    """Return one job. Of what is asked for again, only the new part of its record is read."""
+    (job,) = read_jobs([folder])
+    _ = job.history
+    return job

@@ -25,6 +25,7 @@ _RESERVE = 256 * 1024
 _LONGEST_LINE = 8 << 20
 """Bytes. The plan of 10,000 tasks is shorter. A damaged record may be a hole of terabytes, and what
 a line of a stranger's has in it takes 25 times its length in memory."""
+_JSON = json.JSONDecoder()
 _MOST_PARTS = 4
 """How many times as long a damaged line may be for the record to be read on after it."""
 
@@ -128,9 +129,9 @@ class EventReader:
 def _lines(file: BinaryIO) -> Iterator[bytes]:
     """Yield the lines, up to one that is torn; of one that is too long, only the end."""
     while line := file.readline(_LONGEST_LINE):
-        for _ in range(_MOST_PARTS):  # a shorter one without its end is still being written
-            if len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
-                line = file.readline(_LONGEST_LINE)
+        parts = 1  # a shorter one without its end is still being written
+        while len(line) == _LONGEST_LINE and not line.endswith(b"\n") and parts <= _MOST_PARTS:
+            line, parts = file.readline(_LONGEST_LINE), parts + 1
         yield line
         if not line.endswith(b"\n"):
             return
@@ -138,7 +139,8 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 
 def _decode_line(line: bytes) -> Event | None:
     try:
-        return decode(json.loads(line))
+        found, end = _JSON.raw_decode(text := line.decode())
+        return None if text[end:].strip() else decode(found)
     except (ValueError, RecursionError):
         return None
 

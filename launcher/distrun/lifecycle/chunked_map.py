@@ -26,7 +26,7 @@ class ChunkedMap(Mapping[str, V]):
 
     def updated(self, changes: Mapping[str, V]) -> ChunkedMap[V]:
         """Return this mapping with values replaced; keys that it lacks are added."""
-        if any(key not in self._places for key in changes):
+        if not changes.keys() <= self._places.keys():
             return ChunkedMap({**self, **changes})
         chunks = list(self._chunks)
         for key, value in changes.items():
@@ -34,7 +34,7 @@ class ChunkedMap(Mapping[str, V]):
             chunk = list(chunks[at])
             chunk[index] = value
             chunks[at] = tuple(chunk)
-        changed = ChunkedMap[V]()
+        changed: ChunkedMap[V] = object.__new__(ChunkedMap)
         changed._places = self._places
         changed._chunks = tuple(chunks)
         return changed

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from distrun.agent.protocol import KILL_GRACE, Cause, Code, StopTask
 from distrun.errors import HostError, InternalError, StartTimeoutError
+from distrun.frozen import replace
 from distrun.job.events import Origin, Outcome, Result, TimedOut, Timer, TimerKind
 from distrun.lifecycle import restarts
 from distrun.lifecycle.actions import Action, Finish, SetTimer

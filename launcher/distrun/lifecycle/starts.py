@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from distrun.agent.protocol.causes import Cause, Code
+from distrun.frozen import replace
 from distrun.lifecycle.actions import Action, StartAttempt
 from distrun.lifecycle.state import JobState, TaskPhase, TaskState
 from distrun.spec.model import Ready

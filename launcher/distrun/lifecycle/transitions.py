@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from distrun.agent.protocol import Cause, Code, heartbeat_interval
 from distrun.errors import InternalError, StartTimeoutError
+from distrun.frozen import replace
 from distrun.job import events
 from distrun.job.events import Event, Outcome, Result, TimerKind
 from distrun.lifecycle import outcomes, replacements, replan, restarts, starts
@@ -34,9 +34,9 @@ _TASKS_MAY_RUN = (Code.AGENT_ABANDONED, Code.PROCESSES_NOT_ENDED)
 """Causes of the loss of a host whose tasks may still run."""
 
 
-def replay(history: list[Event]) -> JobState:
-    """Return the state after a record's events."""
-    state = JobState()
+def replay(history: list[Event], state: JobState | None = None) -> JobState:
+    """Return the state after a record's events. `state`: before them, if others were before."""
+    state = state or JobState()
     for event in history:
         # A damaged record may name tasks whose plan is lost, or timers that there are not. Other
         # errors are defects, by which this state would be another than the supervisor's.
@@ -309,7 +309,9 @@ def _on_job_ended(state: JobState, event: events.JobEnded) -> restarts.Transitio
 
 
 def _change_task(state: JobState, task: str, **changes: Any) -> restarts.Transition:
-    return state.with_tasks([replace(state.tasks[task], **changes)]), []
+    """Change what the counts of tasks do not depend on."""
+    tasks = state.tasks.updated({task: replace(state.tasks[task], **changes)})
+    return replace(state, tasks=tasks), []
 
 
 def _on_first_step(state: JobState, event: events.FirstStep) -> restarts.Transition:

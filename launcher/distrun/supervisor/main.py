@@ -160,8 +160,9 @@ def _reopen(folder: job_folder.JobFolder) -> tuple[job_folder.JobFolder, JobStat
         raise UsageError(f"job {folder.job_id} has just been removed") from None
     resumption.require_resumable(opened, opened.state())
     leftovers.end_here(opened.traces(opened.state()))
-    # Agents may have written reports until now.
-    return opened, opened.state()
+    state = opened.state()  # agents may have written reports until now
+    del opened.job_record  # a supervisor lives long, and needs none of the events again
+    return opened, state
 
 
 def _first_messages(launch: Client) -> tuple[protocol.OpenJob | None, list[protocol.Request]]:
