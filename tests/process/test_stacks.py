@@ -41,6 +41,8 @@ def test_a_hanging_task_is_found_in_one_command(distrun: Distrun, terminal: Open
     assert shown.startswith("worker:1: load_batch, hang.py:6")
     assert f"worker:1: it is suspended; kill -CONT {pids['worker:1']}" in shown
     assert psutil.Process(pids["worker:1"]).status() == psutil.STATUS_STOPPED
+    wait_until(lambda: "running (suspended)" in distrun("status").stdout)
+    assert "worker:1 is suspended; to let it continue: kill -CONT" in distrun("ps").stderr
     os.kill(pids["worker:1"], signal.SIGCONT)
     assert distrun("stacks", "-t", "worker:7").returncode == 2
     assert distrun("kill").returncode == 0

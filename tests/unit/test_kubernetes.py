@@ -37,6 +37,7 @@ from distrun.plan.placement import place, place_again, room_of_hosts
 from distrun.spec.host_spec import HostSpec
 from distrun.spec.loader import load, load_mapping
 from distrun.spec.model import Spec
+from distrun.spec.value_warnings import check_values
 from distrun.supervisor.file_fetch import KeptFetch
 from distrun.supervisor.hosts.kubernetes import KubernetesReach
 from distrun.supervisor.round import is_awaited
@@ -90,6 +91,15 @@ def test_the_paths_of_what_is_sent_are_those_of_the_pod(spec: Spec, tmp_path: Pa
     assert moved.kubernetes is not None
     assert (moved.kubernetes.context, moved.kubernetes.namespace) == (None, "n")
     assert str(tmp_path) not in str(moved.program)
+
+
+def test_more_gpus_than_pods_have_are_warned_of(spec: Spec) -> None:
+    """Not if the overlay asks for them: they may be of another kind."""
+    role, settings = replace(spec.roles[0], gpus=2), replace(not_none(spec.kubernetes), pod="{}")
+    other = '{"spec": {"containers": [{"resources": {"limits": {"amd.com/gpu": 2}}}]}}'
+    for given, warned in (({}, 1), ({"gpus": 1}, 1), ({"gpus": 2}, 0), ({"pod": other}, 0)):
+        changed = replace(spec, roles=(role,), kubernetes=replace(settings, **given))
+        assert len([*check_values(changed)]) == warned, given
 
 
 Json = dict[str, Any]

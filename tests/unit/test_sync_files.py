@@ -136,6 +136,12 @@ def test_more_than_100_mb_are_refused_with_what_takes_them_and_what_to_do(tmp_pa
     make(tmp_path, "train.py data/big.bin")
     (tmp_path / "train.py").write_text("")
     os.truncate(tmp_path / "data" / "big.bin", file_selection.MOST_BYTES)
+    results = of_script(tmp_path, results=("data/",), workdir=str(tmp_path))
+    assert (
+        "100 MB of the files for other hosts match program.results"
+        in select_files(results).notes[0]
+    )
+    assert select_files(of_script(tmp_path)).notes == []
     assert select_files(of_script(tmp_path)).size == file_selection.MOST_BYTES
     (tmp_path / "one").write_text("1")
     with pytest.raises(InvalidSpecError) as caught:

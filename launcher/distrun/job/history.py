@@ -45,6 +45,7 @@ class Sample(Frozen, kw_only=True):
         gpu_percent: the mean load of the GPUs that they use; None: none, or not known.
         host_idle_seconds: how long nobody used the cores of the task's host, in all.
         progress: the numbers that the task had reported or printed last, such as STEP and LOSS.
+        suspended_pid: one of its processes that is suspended (SIGSTOP); None: none is.
         ends_at: when its work will be complete, as estimated from its progress; None: unknown.
     """
 
@@ -60,6 +61,7 @@ class Sample(Frozen, kw_only=True):
     gpu_percent: float | None = None
     host_idle_seconds: float | None = None
     progress: dict[str, float] = field(default_factory=dict)
+    suspended_pid: int | None = None
     ends_at: float | None = None
 
 
@@ -77,6 +79,8 @@ class Usage(Frozen):
     gpu_memory_bytes: int | None
     """None also if the machine has no nvidia-smi."""
     processes: int | None
+    suspended_pid: int | None = None
+    """One of its processes that is suspended (SIGSTOP)."""
 
 
 class HistoryLog:

@@ -513,6 +513,12 @@ class Job:
         found = [printable(cause_text(each)) for each in (*causes, *self.state.result_faults)]
         tasks = self.state.tasks.values() if self.outcome is None else ()
         found += [cause_text(task.failing) for task in tasks if task.failing is not None]
+        views = self.tasks if self.is_running else ()
+        for usage, task in ((each.usage, each.state) for each in views):
+            if usage is not None and usage.suspended_pid is not None:
+                where = "" if task.host == "localhost" else f" (on {printable(task.host)})"
+                how = f"to let it continue: kill -CONT {usage.suspended_pid}{where}"
+                found.append(f"{task.name} is suspended; {how}")
         return [*found, *anew_warnings(self.state)]
 
     @property

@@ -152,11 +152,13 @@ def _duration(task: TaskView) -> str:
 
 
 def _phase(task: TaskView) -> Text:
-    """Return `restarting in 4 s`, `lost (was running)`, or the phase alone."""
+    """Return `restarting in 4 s`, `lost (was running)`, `running (suspended)`, or the phase."""
     if task.phase == LOST:
         return styled(LOST, f"(was {task.state.phase.value})")
     wait = (task.restarts_at or 0.0) - time.time()
-    return styled(task.phase, f"in {format_duration(wait)}" if wait > 0 else "")
+    is_suspended = task.usage is not None and task.usage.suspended_pid is not None
+    rest = f"in {format_duration(wait)}" if wait > 0 else "(suspended)" if is_suspended else ""
+    return styled(task.phase, rest)
 
 
 def timing_view(attempts: Sequence[AttemptTiming], width: int) -> Group:

@@ -201,8 +201,10 @@ class _Conversion(_Fields):
             said = f"a field has not the form that TFJobs have: {printable(str(error))}"
             self.refusals[said] = "`kubectl apply --dry-run=server -f` names the field"
         for key, fields in (("name", self._spec), ("namespace", self._spec.get("kubernetes", {}))):
-            if "$" in str(fields.get(key)):
-                self.refuse(f"metadata.{key}", f"it must be a name, not '{fields[key]}'")
+            is_text = isinstance(fields.get(key, ""), str)
+            if "$" in str(fields.get(key)) or not is_text:
+                hint = "" if is_text else "put it in quotes, as an API server needs it"
+                self.refuse(f"metadata.{key}", f"it must be a name, not '{fields[key]}'", hint)
         if self.refusals:
             raise self.refused()
         for each in sorted(set(_LABEL.findall(repr(self._spec)))):

@@ -274,7 +274,7 @@ def _hosts_hint(text: str) -> str:
         if host_set_problem(name) or (colon and not is_count):
             return ""
         hosts.append({"name": name, "slots": int(slots)} if colon else name)
-    near = nearest(text, CLUSTERS)
+    near = KUBERNETES if text == "k8s" else nearest(text, CLUSTERS)
     return f"did you mean {quoted(near)}?" if near else f"write {flow_style(hosts)}"
 
 

@@ -114,6 +114,14 @@ def check_values(spec: Spec) -> Iterator[Problem]:
     if spec.kubernetes is not None and (first == HostSpec() or is_queued):
         text = "it has no effect without 'hosts: kubernetes'"
         yield Mark("kubernetes").problem(text, "write 'hosts: kubernetes'")
+    settings = spec.kubernetes
+    for role in spec.roles if settings is not None and first.pod else ():
+        # Kinds of GPUs other than NVIDIA's are resources of the overlay.
+        given = (settings and settings.gpus) or 0
+        if (role.gpus or 0) > given and "limits" not in f"{settings and settings.pod}{role.pod}":
+            text = f"its tasks get {role.gpus} each, and a pod has {given} (kubernetes.gpus)"
+            hint = f"write kubernetes.gpus: {role.gpus}"
+            yield Mark(f"cluster.{role.role.value}.gpus").problem(text, hint)
     if any(map(_ADDRESS.search, (*program.argv, *program.args))) and not spec.says_port:
         yield Mark(f"program.{program.kind.value}").problem(*OWN_PORT)
     is_shell = program.kind is ProgramKind.COMMAND and _is_shell(program.argv)

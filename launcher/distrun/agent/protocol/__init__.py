@@ -375,6 +375,7 @@ class UsageSampled(Report):
     were read and written are those of read and write calls. `gpu_percent` is the mean load of the
     GPUs that they use. `host_idle_seconds` counts, for all cores of the host, how long nobody used
     them. `progress` has the latest values that the task has reported. None: unknown.
+    `suspended_pid`: one of them that is suspended (SIGSTOP); None: none is.
     """
 
     task: str
@@ -390,6 +391,7 @@ class UsageSampled(Report):
     gpu_percent: Optional[float]
     host_idle_seconds: Optional[float]
     progress: Dict[str, str]
+    suspended_pid: Optional[int] = None
 
 
 class Progress(Report, Notice):

@@ -47,6 +47,8 @@ class _Record:
         """Whether it has processes that this user cannot see, see `hidepid` in proc(5)."""
         self.load = (-1, 0, 0)
         """The processes, the clock ticks and the pages of memory that they had used at last."""
+        self.suspended: Optional[int] = None
+        """One of its processes that is suspended."""
         self.printed = 0
         """The size of its log then."""
         self.tree_due = 0.0
@@ -112,15 +114,16 @@ class UsageSampler:
             record.is_hidden = any(map(processes.is_hidden, [record.task.pid, *record.pids]))
             record.tree_due = now + _TREE_SECONDS
         record.task.note_programs()
-        count = ticks = pages = 0
+        count, ticks, pages, suspended = 0, 0, 0, None
         for pid in record.pids:
             used = processes.find(pid)
             if used is not None and not used.is_zombie:
                 count, ticks, pages = count + 1, ticks + used.ticks, pages + used.pages
+                suspended = pid if used.state == "T" else suspended  # not while a debugger looks
         last = record.last
         is_same = last is not None and last.progress == dict(record.task.progress)
         before, record.printed = record.printed, _size(record.task.log)
-        is_same = is_same and before == record.printed
+        is_same = is_same and (before, record.suspended) == (record.printed, suspended)
         is_same = is_same and last is not None and at - last.at < _LONGEST_INTERVAL
         if (is_same and record.load == (count, ticks, pages)) or (record.pids and not count):
             record.skipped_at = at
@@ -128,6 +131,7 @@ class UsageSampler:
         if last is not None and record.skipped_at:  # the change began after that
             self._report(last._replace(at=record.skipped_at))
         record.load, record.skipped_at = (count, ticks, pages), 0.0
+        record.suspended = suspended
         record.last = self._measure(record, at)
         self._report(record.last)
         return False
@@ -182,6 +186,7 @@ class UsageSampler:
             None if gpus is None else gpus.percent_of(record.pids),
             self._host_idle,
             progress,
+            record.suspended,
         )
 
 
