@@ -287,6 +287,12 @@ def test_why_a_host_is_lost_is_said_once(capsys: pytest.CaptureFixture[str]) -> 
     view.show_event(events.HostLost(at=1.0, host="h2", cause=why), state)
     said = capsys.readouterr().err
     assert said.endswith(f"be here: {cause_text(why)}\ndistrun: h2 is lost\n"), said
+    for number in range(9):  # a switch has failed
+        view.show_event(events.LinkLost(at=2.0, host=f"g{number}", cause=why), state)
+    *lost, more = capsys.readouterr().err.splitlines()
+    assert (len(lost), more) == (4, "distrun: the same of more hosts: distrun events j-1")
+    view.show_event(events.LinkLost(at=99.0, host="g1", cause=why), state)
+    assert "g1" in capsys.readouterr().err
 
 
 # The first round ----------------------------------------------------------------------------------

@@ -23,6 +23,8 @@ from distrun.words.progress import progress_words, seconds_left
 
 _MOST_FINDINGS = 20
 """Findings of the preflight that are printed; more would hide the others."""
+_MOST_HOSTS, _TOGETHER = 4, 10.0
+"""Hosts of which the same is said if it happens within seconds, as when a switch fails."""
 _LEAST_WORDS = 3
 """Of the progress: epoch, step, time left. On a narrow terminal, metrics make room for the id."""
 _BEFORE_ID = 64
@@ -46,6 +48,8 @@ class LaunchView:
         self._phase = "preparing the hosts"
         self._question = ""
         self._findings = 0
+        self._alike: dict[type, tuple[int, float]] = {}
+        """Of each kind of event: how many came together, and when the last one did."""
         self._advice: set[str] = set()
         self._reasons: set[tuple[str, str]] = set()
         """Why hosts are lost, as it was said."""
@@ -138,9 +142,20 @@ class LaunchView:
             self.print(f"and {hidden} more: distrun events {state.job_id}")
         replaced_at = state.replacements[-1].at if state.replacements else None
         is_first_plan = isinstance(event, events.JobPlanned) and event.at != replaced_at
-        if isinstance(event, _SHOWN) and not is_first_plan:
+        if isinstance(event, _SHOWN) and not is_first_plan and not self._is_hidden(event, state):
             for text in _messages(event, state):
                 self.print(self._without_told(text, event))
+
+    def _is_hidden(self, event: events.Event, state: JobState) -> bool:
+        """Whether it has just been said of enough other hosts; says once that there are more."""
+        if not isinstance(event, _OF_HOSTS):
+            return False
+        count, last = self._alike.get(type(event), (0, 0.0))
+        count = count + 1 if event.at - last < _TOGETHER else 1
+        self._alike[type(event)] = count, event.at
+        if count == _MOST_HOSTS + 1:
+            self.print(f"the same of more hosts: distrun events {state.job_id}")
+        return count > _MOST_HOSTS
 
     def _without_told(self, text: str, event: events.Event) -> str:
         """Leave out why a host is lost if the messages about it have said it before."""
@@ -171,6 +186,10 @@ class LaunchView:
 
 _WHILE_RUNNING = (events.HostFault, events.HostLost)
 """After these, either the job continues, or the final report says the same."""
+_OF_HOSTS = (
+    *(events.LinkLost, events.LinkRestored, events.HostLost, events.HostLeftOut),
+    *(events.HostNotCleared, events.LogsIncomplete, events.LogsReceivedLate),
+)
 _SHOWN = (
     events.ChildrenFail,
     events.HostLeftOut,
