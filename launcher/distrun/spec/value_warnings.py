@@ -99,6 +99,23 @@ def _check_checkpoints(spec: Spec) -> Iterator[Problem]:
             )
 
 
+def _check_kubernetes(spec: Spec) -> Iterator[Problem]:
+    """Warn of GPUs that no pod has. An overlay may ask for some, also of other kinds."""
+    settings, first = spec.kubernetes, spec.hosts[0]
+    is_queued = first.slurm is not None and first.slurm.job == "" and spec.slurm == SlurmSpec()
+    if settings is None:
+        return
+    if first == HostSpec() or is_queued:
+        text = "it has no effect without 'hosts: kubernetes'"
+        yield Mark("kubernetes").problem(text, "write 'hosts: kubernetes'")
+    for role in spec.roles if first.pod else ():
+        given = settings.gpus or 0
+        if (role.gpus or 0) > given and "limits" not in settings.pod + role.pod:
+            text = f"its tasks get {role.gpus} each, and a pod has {given} (kubernetes.gpus)"
+            hint = f"write kubernetes.gpus: {role.gpus}"
+            yield Mark(f"cluster.{role.role.value}.gpus").problem(text, hint)
+
+
 def check_values(spec: Spec) -> Iterator[Problem]:
     """Yield a warning for each argument and variable with `~` or a `$NAME` that is set here.
 
@@ -109,19 +126,8 @@ def check_values(spec: Spec) -> Iterator[Problem]:
     if spec.restart.is_never:
         text = "it has all exit codes of restart.on, so that nothing restarts"
         yield Mark("restart.never_on").problem(text, "leave out those after which to restart")
-    program, first = spec.program, spec.hosts[0]
-    is_queued = first.slurm is not None and first.slurm.job == "" and spec.slurm == SlurmSpec()
-    if spec.kubernetes is not None and (first == HostSpec() or is_queued):
-        text = "it has no effect without 'hosts: kubernetes'"
-        yield Mark("kubernetes").problem(text, "write 'hosts: kubernetes'")
-    settings = spec.kubernetes
-    for role in spec.roles if settings is not None and first.pod else ():
-        # Kinds of GPUs other than NVIDIA's are resources of the overlay.
-        given = (settings and settings.gpus) or 0
-        if (role.gpus or 0) > given and "limits" not in f"{settings and settings.pod}{role.pod}":
-            text = f"its tasks get {role.gpus} each, and a pod has {given} (kubernetes.gpus)"
-            hint = f"write kubernetes.gpus: {role.gpus}"
-            yield Mark(f"cluster.{role.role.value}.gpus").problem(text, hint)
+    yield from _check_kubernetes(spec)
+    program = spec.program
     if any(map(_ADDRESS.search, (*program.argv, *program.args))) and not spec.says_port:
         yield Mark(f"program.{program.kind.value}").problem(*OWN_PORT)
     is_shell = program.kind is ProgramKind.COMMAND and _is_shell(program.argv)
