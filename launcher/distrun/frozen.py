@@ -105,10 +105,9 @@ def replace(instance: _T, **changes: Any) -> _T:
     made = object.__new__(kind)
     state = made.__dict__
     state.update(instance.__dict__)
-    if len(state) > len(kind._names):  # cached properties, which may not hold for the changed one
-        for name in state.keys() - kind._names:
-            del state[name]
     state.update(changes)
-    if len(state) > len(kind._names):
-        raise TypeError(f"{kind.__name__} takes {', '.join(sorted(kind._names))}")
+    for name in () if len(state) == len(kind._names) else state.keys() - kind._names:
+        if name in changes:
+            raise TypeError(f"{kind.__name__} takes {', '.join(sorted(kind._names))}")
+        del state[name]  # a cached property, which may not hold for the changed one
     return made  # type: ignore[no-any-return]

@@ -137,7 +137,7 @@ def check_that_a_served_page_renews_itself_and_keeps_what_is_open(
     job.events_file.write_text("".join(record[:restart]))  # later, the page has more sections
     live = LivePage(
         job,
-        make=lambda samples, _: make_page(job, samples=samples, refresh=1.0, may_stop=True),
+        make=lambda _: make_page(job, refresh=1.0, may_stop=True),
         take_stacks=lambda: "worker:1 <b>stands</b>",
         may_stop=True,
     )

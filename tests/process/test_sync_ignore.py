@@ -93,7 +93,7 @@ def test_git_decides_in_a_work_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     }  # fmt: skip
     assert {link.path: link.target for link in made.links} == {"to-kept": "pkg"}
     assert made.folders == ("empty", "empty/of")
-    assert found.notes == []
+    assert found.failures == []
 
 
 def test_a_folder_that_is_ignored_as_a_whole_is_sent(tmp_path: Path) -> None:
@@ -132,5 +132,5 @@ def test_without_answers_of_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     (top / ".gitignore").write_text("*.log\n")
     found = select(top)
     assert {file.path for file in found.manifest().files} == {".gitignore", "train.py"}
-    (said,) = found.notes
+    (said,) = found.failures
     assert said.startswith(f"git cannot list the files of {top} ({why}")

@@ -38,7 +38,7 @@ def test_samples_are_read_as_they_were_written(folder: JobFolder) -> None:
     for task in ("worker:0", "my-role:12"):
         log.append(task, FIRST)
         log.append(task, second)
-    assert history.HistoryReader(folder).read(["my-role:12", "worker:0", "worker:1"]) == {
+    assert history.read(folder, ["my-role:12", "worker:0", "worker:1"]) == {
         "my-role:12": [FIRST, second],
         "worker:0": [FIRST, second],
     }
@@ -77,7 +77,7 @@ def test_however_long_a_job_runs_about_a_thousand_samples_are_kept(folder: JobFo
     log = HistoryLog(folder)
     for second in range(4000):
         log.append("worker:0", replace(FIRST, at=float(second), attempt=second // 2000))
-    kept = [sample.at for sample in history.HistoryReader(folder).read(["worker:0"])["worker:0"]]
+    kept = [sample.at for sample in history.read(folder, ["worker:0"])["worker:0"]]
     assert MOST_SAMPLES // 2 <= len(kept) <= MOST_SAMPLES
     assert kept == sorted(kept)
     assert {0.0, 1999.0, 3999.0} <= {*kept}
@@ -85,7 +85,7 @@ def test_however_long_a_job_runs_about_a_thousand_samples_are_kept(folder: JobFo
     assert max(gaps) <= 3 * 4000 / (MOST_SAMPLES // 2)
     for second in range(2000):
         log.append("worker:1", replace(FIRST, at=float(second), attempt=second))
-    assert len(history.HistoryReader(folder).read(["worker:1"])["worker:1"]) <= MOST_SAMPLES
+    assert len(history.read(folder, ["worker:1"])["worker:1"]) <= MOST_SAMPLES
 
 
 DAMAGED = (b"[" * 100_000, b"\xff\xfe", json.dumps({**vars(FIRST), "at": "soon"}).encode())
@@ -96,7 +96,7 @@ def test_a_damaged_line_is_skipped(folder: JobFolder, line: bytes) -> None:
     HistoryLog(folder).append("worker:0", FIRST)
     path = folder.history_of("worker:0")
     path.write_bytes(line + b"\n" + path.read_bytes())
-    assert history.HistoryReader(folder).read(["worker:0"]) == {"worker:0": [FIRST]}
+    assert history.read(folder, ["worker:0"]) == {"worker:0": [FIRST]}
 
 
 def test_what_is_no_file_is_not_written_or_waited_for(folder: JobFolder, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_what_is_no_file_is_not_written_or_waited_for(folder: JobFolder, tmp_pat
     path.symlink_to(other)
     HistoryLog(folder).append("worker:0", FIRST)
     assert other.read_text() == "mine"
-    assert history.HistoryReader(folder).read(["worker:0"]) == {}
+    assert history.read(folder, ["worker:0"]) == {}
 
 
 def test_only_finite_numbers_are_kept_of_progress() -> None:

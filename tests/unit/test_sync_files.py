@@ -136,12 +136,6 @@ def test_more_than_100_mb_are_refused_with_what_takes_them_and_what_to_do(tmp_pa
     make(tmp_path, "train.py data/big.bin")
     (tmp_path / "train.py").write_text("")
     os.truncate(tmp_path / "data" / "big.bin", file_selection.MOST_BYTES)
-    results = of_script(tmp_path, results=("data/",), workdir=str(tmp_path))
-    assert (
-        "100 MB of the files for other hosts match program.results"
-        in select_files(results).notes[0]
-    )
-    assert select_files(of_script(tmp_path)).notes == []
     assert select_files(of_script(tmp_path)).size == file_selection.MOST_BYTES
     (tmp_path / "one").write_text("1")
     with pytest.raises(InvalidSpecError) as caught:
@@ -150,6 +144,9 @@ def test_more_than_100_mb_are_refused_with_what_takes_them_and_what_to_do(tmp_pa
     assert "data 100 MB" in caught.value.message
     assert str(tmp_path) in caught.value.message
     assert "sync: [train.py, src]" in str(caught.value.hint)
+    with pytest.raises(InvalidSpecError) as caught:
+        select_files(of_script(tmp_path, results=("data",)))
+    assert "sent, too, unless a .gitignore names it" in str(caught.value.hint)
     # Who lists paths knows what is in them.
     paths = (str(tmp_path / "data"), str(tmp_path / "one"))
     listed = of_script(tmp_path, sync=Sync.PATHS, sync_paths=paths)

@@ -203,7 +203,7 @@ del NO_COMMAND["template"]["spec"]["containers"][0]["command"]
         (tfjob({"Worker": replicas(), "Chief": replicas(workingDir="/")}), "different folders"),
         (tfjob({"Worker": replicas(command="python t.py")}), "lists of words"),
         (tfjob({"Worker": replicas()}).replace("name: mnist", "name: $(n)"), "metadata.name: it"),
-        (tfjob({"Worker": replicas()}).replace("name: mnist", "name: 17"), "'17'put it in quotes"),
+        (tfjob({"Worker": replicas()}).replace("name: mnist", "name: 17"), "a name, not 17"),
         (tfjob({"Worker": NO_COMMAND}), "containers[tensorflow].command"),
         (tfjob({"Worker": replicas(env=[{"name": True}])}), "env[0].name: it must be a text"),
         (tfjob({"Worker": replicas(name="main")}), "the name tensorflowrename the one"),

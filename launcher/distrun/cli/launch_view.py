@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import TextIO
 
@@ -48,8 +49,7 @@ class LaunchView:
         self._phase = "preparing the hosts"
         self._question = ""
         self._findings = 0
-        self._alike: dict[type, tuple[int, float]] = {}
-        """Of each kind of event: how many came together, and when the last one did."""
+        self._alike = Counter[tuple[type, float]]()
         self._advice: set[str] = set()
         self._reasons: set[tuple[str, str]] = set()
         """Why hosts are lost, as it was said."""
@@ -148,14 +148,11 @@ class LaunchView:
 
     def _is_hidden(self, event: events.Event, state: JobState) -> bool:
         """Whether it has just been said of enough other hosts; says once that there are more."""
-        if not isinstance(event, _OF_HOSTS):
-            return False
-        count, last = self._alike.get(type(event), (0, 0.0))
-        count = count + 1 if event.at - last < _TOGETHER else 1
-        self._alike[type(event)] = count, event.at
-        if count == _MOST_HOSTS + 1:
+        together = type(event), event.at // _TOGETHER
+        self._alike[together] += isinstance(event, _OF_HOSTS)
+        if self._alike[together] == _MOST_HOSTS + 1:
             self.print(f"the same of more hosts: distrun events {state.job_id}")
-        return count > _MOST_HOSTS
+        return self._alike[together] > _MOST_HOSTS
 
     def _without_told(self, text: str, event: events.Event) -> str:
         """Leave out why a host is lost if the messages about it have said it before."""
@@ -186,10 +183,7 @@ class LaunchView:
 
 _WHILE_RUNNING = (events.HostFault, events.HostLost)
 """After these, either the job continues, or the final report says the same."""
-_OF_HOSTS = (
-    *(events.LinkLost, events.LinkRestored, events.HostLost, events.HostLeftOut),
-    *(events.HostNotCleared, events.LogsIncomplete, events.LogsReceivedLate),
-)
+_OF_HOSTS = (events.LinkLost, events.LinkRestored, events.HostLost, events.LogsIncomplete)
 _SHOWN = (
     events.ChildrenFail,
     events.HostLeftOut,

@@ -112,7 +112,7 @@ def _files_notes(spec: Spec) -> list[str]:
     found = select_files(spec, [str(JobStore.default().jobs)])
     what = f"{format_count(found.count, 'file')} ({format_bytes(found.size)})"
     place = sent_folders(spec.program)
-    return [f"sent to other hosts: {what} of {place}, into a new folder", *found.notes]
+    return [f"sent to other hosts: {what} of {place}, into a new folder", *found.failures]
 
 
 def _spares_notes(spec: Spec, left_out: Mapping[str, Cause]) -> list[str]:

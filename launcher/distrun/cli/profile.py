@@ -98,7 +98,7 @@ def command(
         straggler = profile.straggler(profiles, members, hosts, has_begun=has_begun)
         straggler = straggler or profile.busiest_server(profiles, servers, hosts)
         if straggler is not None:
-            samples = history.HistoryReader(folder).read([straggler.task])
+            samples = history.read(folder, [straggler.task])
             slowdown = find_slowdown(samples.get(straggler.task, []))
             straggler = replace(straggler, since=slowdown)
         traffic = profile.find_traffic(profiles)

@@ -22,7 +22,6 @@ from distrun.errors import UsageError
 from distrun.job import queued_job
 from distrun.job.chosen_logs import check_choice, chosen_tasks
 from distrun.job.folder import JobFolder
-from distrun.job.history import HistoryReader
 from distrun.redaction.redactor import Redactor, secret_values
 from distrun.report.server import LivePage, PageServer
 
@@ -96,10 +95,10 @@ def command(
 
 
 def _serve(folder: JobFolder, tasks: tuple[str, ...], port: int, *, may_stop: bool) -> int:
-    def make(samples: HistoryReader, refresh: float) -> str:
+    def make(refresh: float) -> str:
         if not folder.path.exists():
             raise UsageError(f"the record of job {folder.job_id} was removed")
-        return make_page(folder, tasks, samples=samples, refresh=refresh, may_stop=may_stop)
+        return make_page(folder, tasks, refresh=refresh, may_stop=may_stop)
 
     live = LivePage(folder, make=make, take_stacks=lambda: _stacks(folder), may_stop=may_stop)
     live.page()  # errors in it are reported here
@@ -124,7 +123,6 @@ def make_page(
     tasks: Sequence[str] = (),
     about: About | None = None,
     *,
-    samples: HistoryReader | None = None,
     refresh: float | None = None,
     may_stop: bool = False,
 ) -> str:
@@ -140,7 +138,7 @@ def make_page(
         check_choice([names], tuple(tasks))
         tasks = chosen_tasks(names, tuple(tasks))
     redactor = Redactor(() if about is not None else secret_values(folder), mask="***")
-    report = Report(folder, tasks, about, samples)
+    report = Report(folder, tasks, about)
     tell_problem([report.job])
     page = render(report, redactor, refresh=refresh, may_stop=may_stop)
     return page.encode("utf-8", "replace").decode()  # without lone surrogates

@@ -71,8 +71,8 @@ def read_files(spec: Spec) -> Manifest | None:
     from distrun.sync.file_selection import select_files
 
     found = select_files(spec, [str(JobStore.default().jobs)])
-    for note in found.notes:
-        console.print_message(note)
+    for failure in found.failures:
+        console.print_message(failure)
     total, done = found.size, 0
     with contextlib.closing(TransferBar()) as bar:
 

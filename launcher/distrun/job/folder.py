@@ -21,8 +21,8 @@ import stat
 import struct
 import time
 from collections.abc import Iterator
-from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from distrun import lifecycle
 from distrun.agent.linux import peers, private_dir, processes
@@ -107,7 +107,7 @@ class BatchJob(Frozen, kw_only=True):
 
 
 class JobRecord:
-    """What happened to a job, and its state by that: read on, each time, where the record grows."""
+    """What happened to a job, and its state by that. Nothing of the file is read twice."""
 
     def __init__(self, folder: JobFolder) -> None:
         self._folder = folder
@@ -163,6 +163,9 @@ class JobFolder:
         self.mirror_file = opened / "mirror.json"
         self.results = opened / "results"
         """Of a job whose supervisor is in a pod: what came back from other pods."""
+        self.job_record = JobRecord(self)
+        self.samples_read: dict[str, tuple[int, int, list[Any]]] = {}
+        """Of each task: the inode of its `history`, how much of that was read, and what it has."""
         self._token_file = opened / "token"
         self._lock_file = opened / "supervisor.lock"
 
@@ -265,11 +268,6 @@ class JobFolder:
             parts = late.setdefault(self.logs / f"{stem}.log", [])
             parts.append((offset, file, file.with_suffix(INDEX_SUFFIX)))
         return late
-
-    @cached_property
-    def job_record(self) -> JobRecord:
-        """The job's record, of which nothing is read twice."""
-        return JobRecord(self)
 
     def state(self) -> lifecycle.JobState:
         """Return the job's state by its record. Without a record, the job is in preparation."""
@@ -509,11 +507,6 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
                 yield each
 
 
-def _is_plain(name: str) -> bool:
-    """Whether a job's folder may have this name. Commands print it, also to terminals."""
-    return name.isprintable() and not name.startswith(".")
-
-
 class JobStore:
     def __init__(self, root: Path) -> None:
         self.jobs = root / "jobs"
@@ -564,13 +557,13 @@ class JobStore:
     def folders(self) -> list[JobFolder]:
         try:
             with os.scandir(self.jobs) as found:
-                entries = [each for each in found if _is_plain(each.name)]
-            names = [each.name for each in entries if each.is_dir(follow_symlinks=False)]
+                names = [each.name for each in found if each.is_dir(follow_symlinks=False)]
         except FileNotFoundError:
             return []
         except OSError as error:
             raise HostError(f"the jobs in {self.jobs} cannot be read: {error.strerror}") from error
-        folders = (JobFolder(self.jobs / name) for name in names)
+        shown = (name for name in names if name.isprintable() and not name.startswith("."))
+        folders = (JobFolder(self.jobs / name) for name in shown)
         return sorted((each for each in folders if each.is_a_job), key=lambda each: each.created_ns)
 
     def unfinished(self) -> list[JobFolder]:

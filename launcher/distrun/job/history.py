@@ -80,7 +80,6 @@ class Usage(Frozen):
     """None also if the machine has no nvidia-smi."""
     processes: int | None
     suspended_pid: int | None = None
-    """One of its processes that is suspended (SIGSTOP)."""
 
 
 class HistoryLog:
@@ -136,36 +135,27 @@ def sampled(folder: JobFolder, task: TaskState) -> Usage | None:
     return Usage(cpu_percent=percent, **same)
 
 
-class HistoryReader:
-    """Reads the samples of one job again and again: each time only what is new.
+def read(folder: JobFolder, tasks: Iterable[str]) -> dict[str, list[Sample]]:
+    """Read samples, in the order of time; again, only those that are new. Skips damaged lines."""
+    found = {task: _read(folder, task) for task in tasks}
+    return {task: sorted(each, key=lambda one: one.at) for task, each in found.items() if each}
 
-    They are in the order of time. Lines that are damaged are skipped.
-    """
 
-    def __init__(self, folder: JobFolder) -> None:
-        self._folder = folder
-        self._known: dict[str, tuple[int, int, list[Sample]]] = {}
-        """The inode of each task's file, how much of it was read, and the samples in it."""
-
-    def read(self, tasks: Iterable[str]) -> dict[str, list[Sample]]:
-        found = {task: self._read(task) for task in tasks}
-        return {task: sorted(each, key=lambda one: one.at) for task, each in found.items() if each}
-
-    def _read(self, task: str) -> list[Sample]:
-        try:
-            with open_regular_file(self._folder.history_of(task)) as file:
-                status = os.fstat(file.fileno())
-                inode, offset, samples = self._known.get(task, (0, 0, []))
-                if inode != status.st_ino or status.st_size < offset:  # it was thinned
-                    offset, samples = 0, []
-                file.seek(offset)
-                text = file.read(_MOST_BYTES)
-        except OSError:
-            return []
-        text = text[: text.rfind(b"\n") + 1]
-        samples = [*samples, *_decoded(text.splitlines())]
-        self._known[task] = (status.st_ino, offset + len(text), samples)
-        return samples
+def _read(folder: JobFolder, task: str) -> list[Sample]:
+    try:
+        with open_regular_file(folder.history_of(task)) as file:
+            status = os.fstat(file.fileno())
+            inode, offset, samples = folder.samples_read.get(task, (0, 0, []))
+            if inode != status.st_ino or status.st_size < offset:  # it was thinned
+                offset, samples = 0, []
+            file.seek(offset)
+            text = file.read(_MOST_BYTES)
+    except OSError:
+        return []
+    text = text[: text.rfind(b"\n") + 1]
+    samples = [*samples, *_decoded(text.splitlines())]
+    folder.samples_read[task] = (status.st_ino, offset + len(text), samples)
+    return samples
 
 
 def _decoded(lines: list[bytes]) -> list[Sample]:

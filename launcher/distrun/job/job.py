@@ -14,7 +14,7 @@ from distrun.agent.protocol import Progress
 from distrun.agent.protocol.causes import Code
 from distrun.codec import field_names, to_json
 from distrun.errors import DistrunError
-from distrun.frozen import Frozen
+from distrun.frozen import Frozen, replace
 from distrun.job import control, events, history, resumption
 from distrun.job.events import Outcome, Result
 from distrun.job.folder import JobFolder, JobRecord
@@ -40,7 +40,7 @@ from distrun.words.events import anew_warnings
 from distrun.words.progress import number, seconds_left
 
 if TYPE_CHECKING:
-    from distrun.job.history import HistoryReader, Sample, Usage
+    from distrun.job.history import Sample, Usage
     from distrun.job.queued_job import QueuedJob
     from distrun.job.timing import AttemptTiming, Span
 
@@ -81,6 +81,10 @@ class TaskView(Frozen, kw_only=True):
     progress: Mapping[str, str]
     progress_at: float | None = None
     last_output_at: float | None = None
+
+    @property
+    def suspended_pid(self) -> int | None:
+        return None if self.usage is None else self.usage.suspended_pid
 
     def to_json(self) -> dict[str, Any]:
         task = self.state
@@ -123,7 +127,6 @@ class Job:
         self, folder: JobFolder, state: JobState | None = None, *, queued: QueuedJob | None = None
     ) -> None:
         self.folder, self.queued = folder, queued
-        self._timing: Timing | None = None
         self.supervisor: int | None = None
         """The process of its supervisor; None: there is none."""
         if queued is not None:
@@ -148,12 +151,12 @@ class Job:
 
     @cached_property
     def samples(self) -> dict[str, list[Sample]]:
-        return self.samples_of([*self.state.tasks], history.HistoryReader(self.folder))
+        return self.samples_of([*self.state.tasks])
 
-    def samples_of(self, tasks: Sequence[str], reader: HistoryReader) -> dict[str, list[Sample]]:
+    def samples_of(self, tasks: Sequence[str]) -> dict[str, list[Sample]]:
         """Return samples, and the last report of each attempt, in the order of time."""
         none: dict[str, list[Sample]] = {task: [] for task in tasks}
-        found, attempts = none | reader.read(tasks), dict[str, int]()
+        found, attempts = none | history.read(self.folder, tasks), dict[str, int]()
         for event in self.history:
             if isinstance(event, events.TaskStarted):
                 attempts[event.task] = event.attempt
@@ -237,26 +240,22 @@ class Job:
 
     @property
     def timing(self) -> list[AttemptTiming]:
-        return (self._timing or self._timing_until(time.time())).attempts
+        return self._timed.attempts
 
     def spans(self, until: float) -> list[Span]:
         """Return what its tasks did; what has not ended is taken to end at `until`."""
-        return self._timing_until(until).spans
+        spans = self._timed.spans
+        return [span if span.end <= until else replace(span, end=until) for span in spans]
 
-    def _timing_until(self, until: float) -> Timing:
-        if self._timing is None or self._timing.until != until:
-            self._timing = Timing(self.history, self.first_outputs, until)
-        return self._timing
+    @cached_property
+    def _timed(self) -> Timing:
+        return Timing(self.history, self.first_outputs, self.state.ended_at or time.time())
 
     @property
     def tensorboard(self) -> str | None:
-        address = None
-        for event in self.history if self.is_running else ():
-            if isinstance(event, events.TensorBoardStarted):
-                address = event.address
-            elif isinstance(event, events.TensorBoardEnded):
-                address = None
-        return address
+        kinds = (events.TensorBoardStarted, events.TensorBoardEnded)
+        told = (each for each in reversed(self.history) if isinstance(each, kinds))
+        return getattr(next(told, None), "address", None) if self.is_running else None
 
     @property
     def _is_active(self) -> bool:
@@ -513,12 +512,9 @@ class Job:
         found = [printable(cause_text(each)) for each in (*causes, *self.state.result_faults)]
         tasks = self.state.tasks.values() if self.outcome is None else ()
         found += [cause_text(task.failing) for task in tasks if task.failing is not None]
-        views = self.tasks if self.is_running else ()
-        for usage, task in ((each.usage, each.state) for each in views):
-            if usage is not None and usage.suspended_pid is not None:
-                where = "" if task.host == "localhost" else f" (on {printable(task.host)})"
-                how = f"to let it continue: kill -CONT {usage.suspended_pid}{where}"
-                found.append(f"{task.name} is suspended; {how}")
+        for state, pid in ((each.state, each.suspended_pid) for each in self.tasks):
+            how = f"to let it continue: kill -CONT {pid} (on {printable(state.host)})"
+            found += [f"{state.name} is suspended; {how}"] if pid is not None else []
         return [*found, *anew_warnings(self.state)]
 
     @property

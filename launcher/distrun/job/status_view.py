@@ -156,9 +156,8 @@ def _phase(task: TaskView) -> Text:
     if task.phase == LOST:
         return styled(LOST, f"(was {task.state.phase.value})")
     wait = (task.restarts_at or 0.0) - time.time()
-    is_suspended = task.usage is not None and task.usage.suspended_pid is not None
-    rest = f"in {format_duration(wait)}" if wait > 0 else "(suspended)" if is_suspended else ""
-    return styled(task.phase, rest)
+    rest = "" if task.suspended_pid is None else "(suspended)"
+    return styled(task.phase, f"in {format_duration(wait)}" if wait > 0 else rest)
 
 
 def timing_view(attempts: Sequence[AttemptTiming], width: int) -> Group:

@@ -183,7 +183,7 @@ class Timing:
         printed: Mapping[tuple[str, int], float],
         until: float,
     ) -> None:
-        self._printed, self.until = printed, until
+        self._printed = printed
         self._spans: list[Span] = []
         self._attempts: list[_Attempt] = []
         self._attempt_of: dict[str, _Attempt] = {}

@@ -56,7 +56,8 @@ _HINTS = {
 
 def require_submittable(spec: Spec) -> None:
     """Raise UsageError if anything of a job needs this machine."""
-    variables = sorted({name for each in _programs(spec) for name in each.pass_env})
+    programs = [spec.program, *(each.program for each in spec.roles if each.program is not None)]
+    variables = sorted({name for each in programs for name in each.pass_env})
     if variables:
         raise UsageError(
             f"program.pass_env takes {', '.join(variables)} from this shell, which a submitted job "
@@ -248,10 +249,6 @@ def _add(archive: tarfile.TarFile, name: str, data: bytes | None) -> None:
 
 
 # The spec in the pod -----------------------------------------------------------------------
-
-
-def _programs(spec: Spec) -> list[ProgramSpec]:
-    return [spec.program, *(each.program for each in spec.roles if each.program is not None)]
 
 
 def _in_pod(spec: Spec, base: str, namespace: str) -> Spec:

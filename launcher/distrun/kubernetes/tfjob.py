@@ -201,10 +201,8 @@ class _Conversion(_Fields):
             said = f"a field has not the form that TFJobs have: {printable(str(error))}"
             self.refusals[said] = "`kubectl apply --dry-run=server -f` names the field"
         for key, fields in (("name", self._spec), ("namespace", self._spec.get("kubernetes", {}))):
-            is_text = isinstance(fields.get(key, ""), str)
-            if "$" in str(fields.get(key)) or not is_text:
-                hint = "" if is_text else "put it in quotes, as an API server needs it"
-                self.refuse(f"metadata.{key}", f"it must be a name, not '{fields[key]}'", hint)
+            if "$" in str(fields.get(key)) or not isinstance(fields.get(key, ""), str):
+                self.refuse(f"metadata.{key}", f"it must be a name, not {fields[key]!r}")
         if self.refusals:
             raise self.refused()
         for each in sorted(set(_LABEL.findall(repr(self._spec)))):

@@ -66,7 +66,6 @@ class Report:
         folder: the job's.
         tasks: those to draw; empty: all, or those that matter most if there are very many.
         about: the bundle that the job is in, if it is in one.
-        samples: reads the job's samples.
     """
 
     def __init__(
@@ -74,7 +73,6 @@ class Report:
         folder: JobFolder,
         tasks: Sequence[str] = (),
         about: About | None = None,
-        samples: history.HistoryReader | None = None,
     ) -> None:
         advise_about(folder.job_id)
         self.folder, self._about = folder, about
@@ -95,8 +93,7 @@ class Report:
         self.outliers = outliers(tasks_now, self.spans, self.history)
         self.axis = self._time_axis(until)
         self.tasks = [each for each in self.all_tasks if each in tasks] or self._most_important()
-        reader = samples or history.HistoryReader(folder)
-        self.samples = self.job.samples_of(self.tasks, reader)
+        self.samples = self.job.samples_of(self.tasks)
         self.bars = [span for span in self.spans if span.task in set(self.tasks)]
         stalls = (each for each in self.history if isinstance(each, events.TimedOut))
         self.places = [place for each in stalls for place in each.places]

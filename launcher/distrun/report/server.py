@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 from distrun.errors import DistrunError, HostError
 from distrun.job import control
 from distrun.job.folder import JobFolder
-from distrun.job.history import HistoryReader
 from distrun.job.stop_order import order_of
 from distrun.words.causes import error_words
 
@@ -44,7 +43,7 @@ class LivePage:
 
     Args:
         folder: the job's.
-        make: makes the page from what the reader reads; a browser asks again after so many seconds.
+        make: makes the page; a browser asks again after so many seconds.
         take_stacks: returns where the tasks stand, as text. Raises DistrunError.
         may_stop: whether the job may be stopped from the page.
     """
@@ -53,7 +52,7 @@ class LivePage:
         self,
         folder: JobFolder,
         *,
-        make: Callable[[HistoryReader, float], str],
+        make: Callable[[float], str],
         take_stacks: Callable[[], str],
         may_stop: bool,
     ) -> None:
@@ -61,7 +60,6 @@ class LivePage:
         if may_stop:
             self.actions["stop"] = lambda: control.stop(folder, order_of("distrun report"))
         self._make = make
-        self._samples = HistoryReader(folder)
         self._lock = threading.Lock()
         self._page, self._made_at, self._refresh = "", -1e9, _SHORTEST_REFRESH
 
@@ -71,7 +69,7 @@ class LivePage:
             if time.monotonic() >= self._made_at + self._refresh * 0.9:
                 used = time.thread_time()
                 is_first = not self._page  # which imports what is needed, and reads all samples
-                self._page = self._make(self._samples, self._refresh)
+                self._page = self._make(self._refresh)
                 if not is_first:
                     used = time.thread_time() - used
                     self._refresh = max(_SHORTEST_REFRESH, used / _LOAD)

@@ -108,10 +108,9 @@ def _check_kubernetes(spec: Spec) -> Iterator[Problem]:
     if first == HostSpec() or is_queued:
         text = "it has no effect without 'hosts: kubernetes'"
         yield Mark("kubernetes").problem(text, "write 'hosts: kubernetes'")
-    for role in spec.roles if first.pod else ():
-        given = settings.gpus or 0
-        if (role.gpus or 0) > given and "limits" not in settings.pod + role.pod:
-            text = f"its tasks get {role.gpus} each, and a pod has {given} (kubernetes.gpus)"
+    for role in spec.roles if first.pod and "limits" not in settings.pod else ():
+        if (role.gpus or 0) > (settings.gpus or 0) and "limits" not in role.pod:
+            text = f"its tasks get {role.gpus} each, and a pod has {settings.gpus or 0}"
             hint = f"write kubernetes.gpus: {role.gpus}"
             yield Mark(f"cluster.{role.role.value}.gpus").problem(text, hint)
 

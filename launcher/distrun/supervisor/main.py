@@ -161,7 +161,7 @@ def _reopen(folder: job_folder.JobFolder) -> tuple[job_folder.JobFolder, JobStat
     resumption.require_resumable(opened, opened.state())
     leftovers.end_here(opened.traces(opened.state()))
     state = opened.state()  # agents may have written reports until now
-    del opened.job_record  # a supervisor lives long, and needs none of the events again
+    opened.job_record = job_folder.JobRecord(opened)  # the supervisor needs no event again
     return opened, state
 
 

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TypeAlias
 
-from distrun.agent.protocol.file_messages import is_match
 from distrun.errors import InvalidSpecError
 from distrun.spec.model import ProgramSpec, Spec, Sync
 from distrun.spec.resources import bundled_jobs
@@ -22,13 +21,13 @@ MOST_BYTES = 100_000_000
 """The limit for the script's folder. It does not apply if the spec lists paths."""
 MOST_FILES = 100_000
 _BLOCK = 1 << 20
-_MANY_RESULTS = 5_000_000
 _SHOWN_PARTS = 4
 _SHOWN_SHARE = 0.01
 _INSTEAD = (
     "list what the tasks need (sync: [train.py, src]), leave the rest out with a .gitignore, or "
     "write sync: off where the hosts see the same files as this machine"
 )
+_RESULTS = "what program.results has brought is sent, too, unless a .gitignore names it"
 
 
 def select_files(spec: Spec, exclude: Sequence[str] = ()) -> FileSelection:
@@ -44,12 +43,6 @@ def select_files(spec: Spec, exclude: Sequence[str] = ()) -> FileSelection:
             f"program.sync: folders in {program.sync_base} are too deep in each other to be sent",
             hint=_INSTEAD,
         ) from None
-    results = found.size_of(program.workdir, program.results)
-    if results >= _MANY_RESULTS:
-        found.notes.append(
-            f"{format_bytes(results)} of the files for other hosts match program.results: to fetch "
-            "them without sending them back in later jobs, write their names into a .gitignore"
-        )
     if program.sync is Sync.SCRIPT and found.size > MOST_BYTES:
         limit, size = format_bytes(MOST_BYTES), format_bytes(found.size)
         if size == limit:
@@ -57,7 +50,7 @@ def select_files(spec: Spec, exclude: Sequence[str] = ()) -> FileSelection:
         raise InvalidSpecError(
             f"program.sync: the files of {sent_folders(program)} are {size}, and no more than "
             f"{limit} are sent: {found.largest_parts}",
-            hint="; ".join([_INSTEAD, *found.notes]),
+            hint=f"{_INSTEAD}; {_RESULTS}" if program.results else _INSTEAD,
         )
     if _is_inside(os.fsencode(program.workdir), os.fsencode(program.sync_base)):
         found.add_folder(os.fsencode(program.workdir))
@@ -86,13 +79,13 @@ _Within: TypeAlias = "tuple[bytes, ...]"
 
 
 class FileSelection:
-    """The files below some paths. `notes`: what users should know of them."""
+    """The files below some paths. `failures`: why git did not say which files it keeps."""
 
     def __init__(self, base: str, roots: Sequence[str], exclude: Sequence[str] = ()) -> None:
         self._base = os.fsencode(base)
         self._roots = [os.path.normpath(os.fsencode(root)) for root in roots]
         self._never = {os.path.realpath(os.fsencode(each)) for each in exclude}
-        self.notes: list[str] = []
+        self.failures: list[str] = []
         self._files: dict[bytes, os.stat_result] = {}
         self._folders: set[bytes] = set()
         self._links: dict[bytes, bytes] = {}
@@ -110,15 +103,6 @@ class FileSelection:
     @property
     def size(self) -> int:
         return sum(status.st_size for status in self._files.values())
-
-    def size_of(self, top: str, patterns: Sequence[str]) -> int:
-        """The size of the files below a folder that match patterns."""
-        within, clean = os.fsencode(top) + b"/", [os.path.normpath(each) for each in patterns]
-        return sum(
-            status.st_size
-            for path, status in (self._files.items() if patterns else ())
-            if path.startswith(within) and is_match(_text(path.removeprefix(within)), clean)
-        )
 
     @property
     def count(self) -> int:
@@ -196,9 +180,9 @@ class FileSelection:
         try:
             status = os.stat(root)
             if os.path.islink(root) and root != self._base:
-                self._add_link(root, IgnoreRules.for_folder(root, self.notes))
+                self._add_link(root, IgnoreRules.for_folder(root, self.failures))
             elif stat.S_ISDIR(status.st_mode):
-                rules = IgnoreRules.for_folder(root, self.notes)
+                rules = IgnoreRules.for_folder(root, self.failures)
                 self._walk(root, rules, os.path.realpath(root))
             else:
                 self._add_file(root, status)

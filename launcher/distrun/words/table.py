@@ -65,12 +65,9 @@ def make_table(
             no_wrap=column.right,  # numbers are short; names can be folded
         )
     for row in rows:
-        table.add_row(*(_text(row[column.title]) for column in shown))
+        cells = (row[column.title] for column in shown)
+        table.add_row(*(Text(printable(e)) if isinstance(e, str) else e for e in cells))
     return table
-
-
-def _text(cell: str | Text) -> Text:
-    return Text(printable(cell)) if isinstance(cell, str) else cell
 
 
 def fitting(

@@ -45,10 +45,9 @@ class _Record:
         self.pids: List[int] = []
         self.is_hidden = False
         """Whether it has processes that this user cannot see, see `hidepid` in proc(5)."""
-        self.load = (-1, 0, 0)
-        """The processes, the clock ticks and the pages of memory that they had used at last."""
-        self.suspended: Optional[int] = None
-        """One of its processes that is suspended."""
+        self.load: Tuple[int, int, int, Optional[int]] = (-1, 0, 0, None)
+        """The processes, the clock ticks and pages that they had used at last, and one's id that
+        was suspended."""
         self.printed = 0
         """The size of its log then."""
         self.tree_due = 0.0
@@ -123,15 +122,15 @@ class UsageSampler:
         last = record.last
         is_same = last is not None and last.progress == dict(record.task.progress)
         before, record.printed = record.printed, _size(record.task.log)
-        is_same = is_same and (before, record.suspended) == (record.printed, suspended)
+        is_same = is_same and before == record.printed
         is_same = is_same and last is not None and at - last.at < _LONGEST_INTERVAL
-        if (is_same and record.load == (count, ticks, pages)) or (record.pids and not count):
+        load = (count, ticks, pages, suspended)
+        if (is_same and record.load == load) or (record.pids and not count):
             record.skipped_at = at
             return True
         if last is not None and record.skipped_at:  # the change began after that
             self._report(last._replace(at=record.skipped_at))
-        record.load, record.skipped_at = (count, ticks, pages), 0.0
-        record.suspended = suspended
+        record.load, record.skipped_at = load, 0.0
         record.last = self._measure(record, at)
         self._report(record.last)
         return False
@@ -171,7 +170,7 @@ class UsageSampler:
         if record.is_hidden:
             nothing = (None, None, None, None, None, None, None, None, None)
             return UsageSampled(task.name, task.attempt, at, *nothing, progress)
-        count, ticks, pages = record.load
+        count, ticks, pages, suspended = record.load
         record.peak = max(record.peak, pages * _PAGE)
         record.seconds = max(record.seconds, ticks / _TICKS)
         read, written = _file_bytes(record.pids)
@@ -186,7 +185,7 @@ class UsageSampler:
             None if gpus is None else gpus.percent_of(record.pids),
             self._host_idle,
             progress,
-            record.suspended,
+            suspended,
         )
 
 
