@@ -265,6 +265,22 @@ def test_advice_is_a_tenth_of_the_time(part: Any, more: Any, symptom: Any, tasks
     assert advise_by_profiles([look, without, look], names, {}, rates) is None
 
 
+def test_what_one_of_two_tasks_does_is_not_said_of_all() -> None:
+    names = ["worker:0", "worker:1"]
+    for part, more, said in (
+        (
+            (STEP, 0.5, 1.0),
+            {"throttled": 0.44, "quota": 0.3},
+            "quota of 0.3 cores of a cgroup stops w",
+        ),
+        ((LOADS, 0.5, 1.0), {}, ""),
+    ):
+        look = [profiled((STEP, 1.0, 1.0)), profiled((STEP, 0.5, 1.0), part, task=names[1], **more)]
+        found = advise_by_profiles([look] * 3, names, {}, dict.fromkeys(names, 2.0))
+        assert said in (advice_text(found, "job") if found else ""), found
+        assert bool(found) is bool(said)
+
+
 def test_a_parameter_server_without_time_and_what_has_the_cores_are_told() -> None:
     client = profiled((STEP, 0.3, 1.0), (STEP, 0.7, 0.0), task="chief:0")
     quota: dict[str, Any] = {"throttled": 0.9, "quota": 0.1}

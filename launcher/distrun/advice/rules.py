@@ -147,12 +147,20 @@ def _find_shared(
     steps = [each.shares.get(Kind.STEP, 0.0) for look in looks for each in look]
     has_steps = bool(rates) or min(steps, default=0.0) >= _LEAST_OF_STEPS
     for symptom, least in _SHARED.items():
-        shares = [statistics.median(_share(symptom, each)[0] for each in look) for look in looks]
+        # Of two tasks, one alone is not half of all.
+        shares = [
+            statistics.median_low(_share(symptom, each)[0] for each in look) for look in looks
+        ]
         if min(shares) >= least and (has_steps or symptom is not Symptom.BLOCKED):
             _, name = max(_share(symptom, each) for each in looks[-1])
             quota = looks[-1][0].recording.quota if symptom is Symptom.THROTTLED else 0.0
             amount = statistics.median(shares)
             return Advice(symptom=symptom, task="", amount=amount, usual=quota, name=name)
+    stopped = [max(look, key=lambda each: each.throttled) for look in looks]
+    amounts = [each.throttled for each in stopped]
+    if _name_the_same(stopped) and min(amounts) >= _SHARED[Symptom.THROTTLED]:
+        task, quota, amount = stopped[-1].task, stopped[-1].recording.quota, min(amounts)
+        return Advice(symptom=Symptom.THROTTLED, task=task, amount=amount, usual=quota)
     return None
 
 
@@ -188,7 +196,7 @@ def _find_of_network(
     return None
 
 
-def _name_the_same(found: Sequence[SlowLink | Straggler | None]) -> bool:
+def _name_the_same(found: Sequence[SlowLink | Straggler | TaskProfile | None]) -> bool:
     """Whether each look has found a task, and always the same."""
     return len({each and each.task for each in found}) == 1
 

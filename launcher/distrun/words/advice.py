@@ -65,7 +65,7 @@ _TEXTS = {
         "waits for a lock, a file or another process"
     ),
     Symptom.THROTTLED: (
-        "the quota of {usual_rate} cores of a cgroup stops the tasks {amount:.0%} of the time: "
+        "the quota of {usual_rate} cores of a cgroup stops {tasks} {amount:.0%} of the time: "
         "raise it, for example a container's CPU limit"
     ),
     Symptom.SMALL_STEPS: (
@@ -90,8 +90,8 @@ _LOOKS: dict[Symptom, str] = {
     Symptom.SAVING: "a tenth of the time goes into checkpoints",
     Symptom.BLOCKED: """the program's own Python waits a fifth of the time and uses no core, though
         the tasks take steps""",
-    Symptom.THROTTLED: """a cgroup's quota, such as a container's CPU limit, stops the tasks a fifth
-        of the time""",
+    Symptom.THROTTLED: """a cgroup's quota, such as a container's CPU limit, stops the tasks, or
+        one of them, a fifth of the time""",
     Symptom.SLOW_LINK: """packets between one task and all others take 2 ms or longer, five times as
         long as those between the others, or 10 ms or longer between all hosts, and all tasks wait a
         fifth of the time""",
@@ -139,6 +139,7 @@ def advice_text(advice: Advice, job: str | None) -> str:
         usual_rate=format_short(advice.usual),
         usual=advice.usual,
         name=advice.name,
+        tasks=advice.task or "the tasks",
         of_task=f" of {advice.task}" if advice.task else "",
         place=f" ({advice.name})" if advice.name else "",
     )
