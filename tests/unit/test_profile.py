@@ -429,6 +429,10 @@ def test_several_that_are_slow_are_named_together() -> None:
     for_now = profile_view(
         look, replace(found, reasons=(saves,)), Stacks(), 80, {}, has_program=True
     )
+    suspended = replace(recorded((STEP, 1.0, 0.0)), error="it is suspended; kill -CONT 7")
+    told = Stacks(processes=[suspended])
+    stopped = profile_view(look, replace(found, also=()), told, 80, {}, has_program=True)
+    assert "wait for worker:0: it is suspended" in str([*map(str, stopped.renderables)])
     assert any("what was seen here" in str(line) for line in for_now.renderables), "it may be rare"
     table, *_ = profile_view(look[2::-1], None, Stacks(), 80, {}, has_program=True).renderables
     heads = [str(each.header) for each in table.columns]  # type: ignore[union-attr]

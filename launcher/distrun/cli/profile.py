@@ -179,8 +179,11 @@ def profile_view(
         if {each.kind for each in straggler.reasons[:1]} & {Kind.SAVING, Kind.EVALUATION}:
             what = "what was seen here (a longer --seconds shows more of the job)"
         gain = f"without that, {what} would take {straggler.gain:.0%} less time"
+        reasons = straggler.reasons
+        if any(each.task in slow and "kill -CONT" in each.error for each in found.processes):
+            gain, reasons = "it is suspended", ()
         lines.append(Text(f"the others wait for {names}: {gain}", "bold"))
-        lines += [Text(f"  {printable(reason_text(each))}") for each in straggler.reasons]
+        lines += [Text(f"  {printable(reason_text(each))}") for each in reasons]
         if straggler.since is not None:
             lines.append(Text(f"  {slowdown_text(straggler.since)}"))
     elif (found_one := profile.hindrance(profiles, hosts)) is not None:
