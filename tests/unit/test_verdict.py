@@ -428,6 +428,13 @@ def test_a_stack_a_list_or_an_exception_after_which_it_went_on_is_none(log: str)
     assert not found(*of_one, script="python own.py\necho $?", worker0=f"{log}0\n")
 
 
+def test_an_exception_after_which_a_shell_script_runs_another_program_is_none() -> None:
+    script = "if python own.py; then echo ok; else echo again; python other.py; fi"
+    for after, is_told in (("again\nepoch 1 loss 0.4\n", False), ("again\n", True)):
+        said = found("mwm worker", "worker:0 gone 0", script=script, worker0=RAISED + after)
+        assert bool(said) is is_told
+
+
 @rows("an exception, by its script", "is_told script log")
 def test_an_exception_counts_by_its_script(log: str, script: str, is_told: str) -> None:
     caught = "try:\n" + "    main()\n" * 9 + "except OSError:\n    pass"

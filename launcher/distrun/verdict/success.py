@@ -229,6 +229,8 @@ def _hidden_exceptions(
         is_aside = raised.is_uncaught_aside or _is_of_another_script(log, scripts, read_program)
         if raised.aside.startswith("Exception in thread") and log.frame is None:
             continue  # a library's own thread, such as TensorFlow's when its peers have left first
+        if shell_scripts.TRIES_AGAIN.search(shell) and not log.takes_no_step_after(message.index):
+            continue
         if is_aside and log.frame is not None:
             code = Code.EXCEPTION_ASIDE
         elif log.ends_with_exception or (
