@@ -139,6 +139,8 @@ def test_the_accounting_is_asked_where_slurmctld_has_forgotten_the_job(provide: 
     said = "srun: error: Slurm job 6 has expired"
     assert step_end.may_be_of_job(said, step_end.cause(said, 1, "6"))
     assert not_none(step_end.ask("6")).code is Code.SLURM_CANCELLED
+    provide("sacct", "echo DEADLINE")
+    assert not_none(step_end.of_job("6")).code is Code.SLURM_TIME_LIMIT
 
 
 def test_a_job_that_is_preempted_is_told_from_one_that_is_cancelled(provide: Provide) -> None:
