@@ -211,11 +211,16 @@ def test_a_client_is_searched_for_once(tmp_path: Path, monkeypatch: pytest.Monke
         connection.close()
 
 
-def test_a_login_names_the_processes_that_do_not_end() -> None:
+def test_a_login_names_the_processes_that_do_not_end(clearing: Clearing) -> None:
     said = f"echo 'Welcome! {job_processes.TASKS_ALIVE} 12 345' >&2"
     connection = open_connection(["sh", "-c", said], "job-1", Code.SSH_NOT_STARTED)
     connection.process.wait()
     connection.read_stderr()
     assert not_none(connection.tasks_alive(job_processes.EXIT_TASKS_ALIVE, "h1")).text == "12 345"
     assert connection.tasks_alive(1, "h1") is None
+    for seconds, has_ended in ((0.0, False), (11.0, True)):  # they may end until the lease is over
+        clearing.now += seconds
+        clearing.agent.on_exit(connection, job_processes.EXIT_TASKS_ALIVE)
+        assert (clearing.ended != []) is has_ended
+    assert not_none(clearing.agent.error).code is Code.FORMER_TASKS_ALIVE
     connection.close()

@@ -174,6 +174,10 @@ def test_a_host_lists_what_was_written_and_sends_as_much_as_listed(tmp_path: Pat
         found[key] = sorted(each[0] for part in lists for each in part.files)
     named: dict[Any, Any] = {("out", before): ["out/log"], ("*lo*", before): ["out/log"]}
     assert found == {(before,): ["old", "other", "out/log"], **named, (began,): []}
+    for most, said in ((3, []), (2, ["there are more than 2 files"])):
+        search, lists = written_files._search(str(tmp_path), [], before, []), Sent()
+        written_files._list(lists.channel, 0, search, most)
+        assert [why for part in lists for _, why in part.left_out] == said
     sent = Sent()
     written_files._read(sent.channel, str(tmp_path), ReadFile(0, "out/log", 2, 6, digest=False))
     written_files._read(sent.channel, str(tmp_path), ReadFile(0, "out", 0, 6, digest=False))

@@ -83,12 +83,12 @@ def _list(
     for path, found in search:
         if isinstance(found, str):
             left_out.append([path, found])
+        elif found is not None and count == most:
+            left_out.append(["", f"there are more than {most} files"])
+            break
         elif found is not None:
             files.append([path, found.st_size, found.st_mtime_ns, found.st_blocks * 512])
             count += 1
-        if count >= most:
-            left_out.append(["", f"there are more than {most} files"])
-            break
         is_late = time.monotonic() > sent_at + _SECONDS
         if is_late or len(files) + len(left_out) >= _ENTRIES:
             _send(channel, FilesWritten(number, files, left_out, last=False))

@@ -316,7 +316,7 @@ class RoleSpec(Frozen, kw_only=True):
     role: Role
     program: ProgramSpec | None = None
     """The program of a custom role; None: the spec's."""
-    count: int = key(count(0), 1, "as many as addresses", examples=(2,),
+    count: int = key(count(0), 1, "as many as addresses", examples=(1,),
         help="The number of tasks. distrun places them on the hosts and chooses their ports.")
     addresses: tuple[str, ...] = key(_ADDRESSES, (), "ports are chosen",
         examples=(["localhost:12345"],),

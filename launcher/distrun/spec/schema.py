@@ -376,7 +376,8 @@ class MappingSchema(Frozen, kw_only=True):
         written = [name for name in self.one_of if section.has(name)]
         if self.one_of and not written and not meant & {*self.one_of}:
             first = self.one_of[0]
-            message = f"{where} needs one of {alternatives(self.one_of)}"
+            lacks = "needs one of" if self.one_of[1:] else "has no"
+            message = f"{where} {lacks} {alternatives(self.one_of)}"
             example = flow_style(self.keys[first].examples[0])
             problems.add(mark, message, f"add '{first}: {example}'")
         for name in written[1:]:
