@@ -359,7 +359,7 @@ class TaskRunner:
                     continue
                 is_of_python = "python" in processes.command(parent_id).partition(" ")[0]
                 if not (signum or is_of_python):
-                    task.note_failed_program(pid, status >> 8)
+                    task.note_failed_program(pid, status >> 8, self._loop.now())
                     continue
                 oom = self._oom.find_kill(pid, False) if signum == signal.SIGKILL else None
                 is_new = time.monotonic() - task.began < _TRIES_SECONDS

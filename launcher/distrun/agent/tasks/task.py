@@ -54,7 +54,7 @@ class Task:
         self._failed_at, self._fails_since, self._fails = 0.0, 0.0, 0
         """When that was, since when they fail alike, and how often."""
         self._programs: Dict[int, str] = {}
-        self._failed_program: Optional[Cause] = None
+        self._failed_program: Optional[Tuple[Cause, float]] = None
         """The commands of the Python programs that its first process, a shell perhaps, has run; and
         how the last of these that failed has."""
         self.has_listened = False
@@ -164,11 +164,11 @@ class Task:
             if "python" in name:
                 self._programs[pid] = name + space + arguments
 
-    def note_failed_program(self, pid: int, status: int) -> None:
+    def note_failed_program(self, pid: int, status: int, now: float) -> None:
         """Note that such a program has exited with an error. Other commands may mean nothing."""
         if pid in self._programs:
-            text = self._programs[pid]
-            self._failed_program = Cause(Code.CHILD_KILLED, pid=pid, status=status, text=text)
+            failed = Cause(Code.CHILD_KILLED, pid=pid, status=status, text=self._programs[pid])
+            self._failed_program = failed, now
 
     def child_at_exit(self, now: float) -> Optional[Cause]:
         """How the process failed that may have led to the exit of the first one, or went unseen."""
@@ -176,7 +176,10 @@ class Task:
             found = self.child
         else:
             found = self._failed
-        return found or self._failed_program
+        program, failed_at = self._failed_program or (None, 0.0)
+        code = None if self.exit is None else self.exit[0]  # a stall has another reason
+        is_shown = code == 0 or (code is not None and now - failed_at < _LONGEST_BETWEEN)
+        return found or (program if is_shown else None)
 
     def _find_failed_child(self) -> None:
         for each in processes.tree(self.pid):
