@@ -209,7 +209,11 @@ class Timing:
         return [attempt.timing(number) for number, attempt in enumerate(self._attempts)]
 
     def _read(self, event: events.Event) -> None:  # noqa: C901, PLR0912 - one line a kind
-        match event:
+        match event:  # the most frequent first
+            case events.SavingStarted():
+                self._begin(event.task, Activity.SAVING, event.at)
+            case events.SavingEnded():
+                self._close(event.task, Activity.SAVING, event.at)
             case events.JobQueued() | events.JobCreated():
                 self._on_created(event)
             case events.HostReady():
@@ -225,10 +229,6 @@ class Timing:
                 self._begin(event.task, Activity.TRAINING, event.at)
             case events.TaskReported() if event.step_at is not None:
                 self._note_task(Phase.LAST_STEP, event.task, event.step_at)
-            case events.SavingStarted():
-                self._begin(event.task, Activity.SAVING, event.at)
-            case events.SavingEnded():
-                self._close(event.task, Activity.SAVING, event.at)
             case events.TaskExited():
                 self._note_task(Phase.END, event.task, event.at)
                 if (event.task, None) in self._open:

@@ -64,7 +64,8 @@ def pinned(context: str | None, namespace: str | None) -> tuple[str | None, str 
     """
     with contextlib.suppress(CauseError):
         command = [*words(context, namespace), "config", "view", "--minify", "-o", _CURRENT]
-        current, _, own = run(command).rpartition("\n")[2].rpartition(" ")
+        answer = run(command, seconds=READ_SECONDS)
+        current, _, own = answer.rpartition("\n")[2].rpartition(" ")
         return current, namespace or own or "default"
     return context, namespace
 
