@@ -10,8 +10,7 @@ from distrun import lifecycle
 from distrun.job import events
 from distrun.verdict.analysis import analyze
 from distrun.verdict.failures import Failure, FailureTracker
-from distrun.verdict.log_analysis import LogTail
-from distrun.verdict.model import Verdict
+from distrun.verdict.model import LogTail, Verdict
 
 HERE = Path(__file__).resolve().parent
 

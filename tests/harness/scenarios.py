@@ -34,8 +34,7 @@ from distrun.lifecycle import (
 from distrun.spec.restart_spec import RestartSpec
 from distrun.strategies import Success, Workers
 from distrun.verdict.analysis import analyze
-from distrun.verdict.log_analysis import LogTail
-from distrun.verdict.model import Verdict
+from distrun.verdict.model import LogTail, Verdict
 from distrun.words.causes import cause_text
 from harness.histories import MWM, PS, Job, backoff_over, because, restarts_planned, starts
 from harness.values import not_none

@@ -11,8 +11,7 @@ from distrun.agent.protocol import Cause, Code
 from distrun.job import events
 from distrun.job.stacks import Place
 from distrun.lifecycle import STALL
-from distrun.verdict.log_analysis import LogTail
-from distrun.verdict.model import Kind, Verdict
+from distrun.verdict.model import Kind, LogTail, Verdict
 from distrun.verdict.success import success_verdict
 from distrun.verdict.trainers import without_contact
 from distrun.words.causes import cause_advice, cause_text

@@ -19,8 +19,7 @@ from distrun.agent.protocol import Cause, Code
 from distrun.job import events
 from distrun.job.events import Outcome
 from distrun.verdict.analysis import analyze
-from distrun.verdict.log_analysis import LogTail
-from distrun.verdict.model import Kind, Verdict
+from distrun.verdict.model import Kind, LogTail, Verdict
 from distrun.words import causes as words
 from distrun.words.verdicts import evidence_text
 from harness.scenarios import play

@@ -14,9 +14,9 @@ import pytest
 from distrun.agent.protocol import Cause, Code
 from distrun.job import events
 from distrun.strategies import Role
-from distrun.verdict.log_analysis import LogAnalysis, LogTail
+from distrun.verdict.log_analysis import LogAnalysis
 from distrun.verdict.lone_calls import find_lone_calls
-from distrun.verdict.model import Kind, Verdict
+from distrun.verdict.model import Kind, LogTail, Verdict
 from distrun.verdict.task_failures import missing_checkpoint
 from distrun.words import events as event_words
 from distrun.words import formats

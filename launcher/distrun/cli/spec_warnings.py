@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distrun.cli import console
+from distrun.frozen import replace
 from distrun.spec.problems import Mark, Problem, SpecProblemsError
 from distrun.strategies import STRATEGIES, Role, Workers
 from distrun.words.formats import format_names
@@ -19,15 +20,25 @@ def find_warnings(spec: Spec) -> tuple[Problem, ...]:
     A check that could not be made is a warning, too. An interpreter may be started: call this in a
     process that ends what it leaves, see :mod:`distrun.supervisor.guard`.
     """
-    from distrun.lint.check import check_program
     from distrun.spec.value_warnings import check_executables, check_values
 
     return (
         *Mark("program.keras").checked(lambda: _keras_problems(spec)),
         *Mark("program").checked(lambda: check_executables(spec)),
         *Mark("program").checked(lambda: check_values(spec)),
-        *Mark("program").checked(lambda: check_program(spec)),
+        *Mark("program").checked(lambda: _program_problems(spec)),
     )
+
+
+def _program_problems(spec: Spec) -> tuple[Problem, ...]:
+    from distrun.spec.target import find_target
+
+    programs = (spec.program, *map(spec.program_of, spec.roles))
+    if not any(find_target(replace(spec, program=each)) for each in programs):
+        return ()  # importing the checks of Python takes longer than a short job
+    from distrun.lint.check import check_program
+
+    return check_program(spec)
 
 
 def print_success(spec: Spec) -> None:

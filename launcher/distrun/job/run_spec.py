@@ -12,8 +12,6 @@ from typing import Any
 
 from distrun.errors import UsageError
 from distrun.frozen import Frozen, replace
-from distrun.lint.program import read_program
-from distrun.lint.rules import STRATEGIES_BY_CLASS, created_strategy, independent_use, short
 from distrun.spec.build import build, default_name
 from distrun.spec.context import LoadContext
 from distrun.spec.host_spec import CLUSTERS
@@ -23,6 +21,7 @@ from distrun.spec.model import BY_RUN, SPEC, Spec, SpecOrigin
 from distrun.spec.nodes import Entry, Mapping, Scalar, escape
 from distrun.spec.problems import Mark, Problems, printable
 from distrun.spec.resources import bundled_jobs
+from distrun.spec.target import find_target
 from distrun.spec.yamlnodes import Verbatim, node_of
 from distrun.spec.yamltext import yaml_text
 from distrun.strategies import STRATEGIES, USUAL, Role, Strategy, Workers
@@ -235,7 +234,13 @@ class _Loader:
         if strategy is None and options.ps is not None:
             strategy = next(row.name for row in STRATEGIES.values() if Role.PS in row.roles)
             self._marks["strategy"] = Mark("--ps")
-        found = created_strategy(read_program(draft)) if strategy is None else None
+        is_python = find_target(draft) is not None  # other programs need no time for the checks
+        found = None
+        if strategy is None and is_python:
+            from distrun.lint.program import read_program
+            from distrun.lint.rules import STRATEGIES_BY_CLASS, created_strategy
+
+            found = created_strategy(read_program(draft))
         slots = sum(host.slots or 1 for host in draft.hosts)
         is_group = options.has_chief or (options.workers or slots) > 1
         usual = USUAL if is_group else _SINGLE
@@ -249,12 +254,14 @@ class _Loader:
         row = STRATEGIES.get(strategy)
         chosen: dict[str, Any] = {"strategy": strategy}
         kind = _text(written, "workers")
-        is_open = row and row.independent and not kind
-        shown = independent_use(read_program(draft)) if is_open else None
-        if shown is not None:
-            kind = chosen["workers"] = Workers.INDEPENDENT.value
-            self._marks["workers"] = shown.mark
-            self.choices.append(f"workers: {kind}, because {shown.mark} uses {short(shown)}")
+        if row and row.independent and not kind and is_python:
+            from distrun.lint.program import read_program
+            from distrun.lint.rules import independent_use, short
+
+            if (shown := independent_use(read_program(draft))) is not None:
+                kind = chosen["workers"] = Workers.INDEPENDENT.value
+                self._marks["workers"] = shown.mark
+                self.choices.append(f"workers: {kind}, because {shown.mark} uses {short(shown)}")
         if row is not None and kind == Workers.INDEPENDENT.value:
             row = row.with_workers(Workers.INDEPENDENT)
         is_single = row is not None and not row.tf_config

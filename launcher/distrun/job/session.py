@@ -233,7 +233,6 @@ class Session(FollowedJob):
         syscalls.become_subreaper()
         self._process, descriptor = supervisor_process.start(folder.job_id)
         channel = control.SupervisorChannel(descriptor, descriptor, protocol.Notice)
-        held_package.hold()  # before a task can run
         files = None if manifest is None else to_json(manifest)
         path, job = str(folder.path), to_json(spec)
         changes = None if resumed is None else resumed.changes
@@ -244,6 +243,7 @@ class Session(FollowedJob):
                 versions=installed.versions(spec.program),
             )
         )
+        held_package.hold()  # while the supervisor prepares the job
         self._follow(channel)
 
     def stop(self, order: protocol.StopJob) -> None:

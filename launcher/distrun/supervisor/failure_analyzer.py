@@ -26,11 +26,10 @@ from distrun.supervisor.hosts.host import LogEnd
 from distrun.supervisor.hosts.pool import HostPool
 from distrun.supervisor.program_files import ProgramFiles
 from distrun.supervisor.running_job import RunningJob
-from distrun.verdict.model import Kind, Replacement, Source, Verdict
+from distrun.verdict.model import Kind, LogTail, Replacement, Source, Verdict
 
 if TYPE_CHECKING:
     from distrun.verdict.failures import Failure
-    from distrun.verdict.log_analysis import LogTail
 
     Ask = Callable[[], Verdict | None]
     """Reads logs, which may take seconds: call it in a process of its own."""
@@ -97,8 +96,6 @@ class _Logs:
             self._sizes[task] = min(end.size, self._folder.size_of_log(task))
 
     def read(self, task: str) -> LogTail:
-        from distrun.verdict.log_analysis import LogTail
-
         now = time.monotonic()
         self._deadline = self._deadline or now + _MOST_SECONDS
         if now > self._deadline:
@@ -123,8 +120,6 @@ class _Logs:
 
     def begin(self, task: str) -> LogTail:
         """Return the first output of a task's last attempt, if its end does not have that."""
-        from distrun.verdict.log_analysis import LogTail
-
         begin, raw = self._tasks[task].output_start or 0, b""
         is_in_time = time.monotonic() < (self._deadline or float("inf"))
         is_longer = self._folder.size_of_log(task) - begin > _TAIL_BYTES[0]
@@ -235,8 +230,7 @@ class FailureAnalyzer:
 
     def _is_suspect(self, state: JobState) -> bool:
         """Whether a success may need a warning: few jobs need the time of an analysis."""
-        from distrun.verdict.success import not_finite
-        from distrun.verdict.trainers import may_be_behind, without_contact
+        from distrun.verdict.trainers import may_be_behind, not_finite, without_contact
 
         tasks = [task for task in state.tasks.values() if task.code == 0]
         is_seen = any(each.end.left or each.exit.child or each.attempt for each in tasks)
@@ -276,8 +270,6 @@ class FailureAnalyzer:
         self, by_log: Verdict | None, judge: Callable[[Callable[[str], LogTail]], Verdict | None]
     ) -> Verdict | None:
         """Judge by the files here to which a script sends output, if the log says nothing."""
-        from distrun.verdict.log_analysis import LogTail
-
         said = None if by_log is None else by_log.cause
         known = said and not (
             said.code is Code.EXITED_BY_ITSELF or said.text.startswith("CalledProcessError:")

@@ -8,6 +8,9 @@ import signal
 from distrun.agent.linux import labels, processes, syscalls
 from distrun.agent.protocol import KILL_GRACE
 
+KEEPER = "distrun.kubernetes.keeper"
+"""The module of the process that deletes a job's pods."""
+
 
 def become_guard(parent: int) -> None:
     """Inherit all orphans below this process, and get SIGTERM when the parent ends.
@@ -34,7 +37,13 @@ def outlives(pid: int) -> bool:
 
     So do connections that ssh shares among logins, and the process that deletes a job's pods.
     """
-    from distrun.supervisor.hosts.kubernetes import is_keeper
-    from distrun.supervisor.hosts.ssh import is_shared_connection
+    from distrun.supervisor.hosts.local import isolated_python
 
-    return is_shared_connection(pid) or is_keeper(pid)
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            title = file.read().rstrip(b"\0 ")
+        program = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+    except OSError:
+        return False
+    is_shared = program == "ssh" and title.startswith(b"ssh: ") and title.endswith(b" [mux]")
+    return is_shared or title == b"\0".join(map(os.fsencode, isolated_python(KEEPER)))

@@ -9,16 +9,12 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.lifecycle import JobState
 from distrun.spec.model import Spec
 from distrun.spec.regular_file import beginning, open_regular_file
-from distrun.verdict.model import Evidence
-
-if TYPE_CHECKING:
-    from distrun.verdict.log_analysis import LogTail
+from distrun.verdict.model import Evidence, LogTail
 
 _TAIL_BYTES = 64 * 1024
 _MOST_CALLS = 3
@@ -95,7 +91,6 @@ class ProgramFiles:
         self, state: JobState, *, has_failed: bool = False
     ) -> Iterator[tuple[str, LogTail]]:
         """Yield the files to which a script has sent output since the job began."""
-        from distrun.verdict.log_analysis import LogTail
         from distrun.verdict.success import LOOKS
 
         folder = self._spec.program.workdir

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import stat
 from collections import Counter
@@ -155,6 +154,8 @@ class FileSelection:
         self, path: bytes, status: os.stat_result, on_read: Callable[[int], None]
     ) -> FileEntry | None:
         """The entry of a file, limited to its size at selection; None if the file is gone."""
+        import hashlib  # slow, and jobs on this machine alone send no file
+
         digest = hashlib.sha256()
         size = 0
         try:

@@ -14,8 +14,8 @@ from distrun.job.stacks import Place, differing_threads, odd_one
 from distrun.lifecycle import SAME_TIME, TaskState
 from distrun.strategies import Role
 from distrun.verdict.failures import Failure, is_by_slurm
-from distrun.verdict.log_analysis import SERVING, LogAnalysis, LogTail
-from distrun.verdict.model import Evidence, Kind, Source, Verdict
+from distrun.verdict.log_analysis import SERVING, LogAnalysis
+from distrun.verdict.model import Evidence, Kind, LogTail, Source, Verdict
 from distrun.verdict.task_failures import (
     CRASH_SIGNALS,
     SIGTERM_CAUGHT,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from distrun.frozen import Frozen, replace
-from distrun.verdict.model import Evidence, Source
+from distrun.verdict.model import Evidence, LogTail, Source
 from distrun.verdict.rules import Excerpt
 from distrun.verdict.traceback_forms import plain_lines
 from distrun.verdict.tracebacks import (
@@ -178,25 +178,6 @@ def _may_follow_end(line: str) -> bool:
     """Whether this line may follow the last output of a program that has ended or crashed."""
     known = any(each.match(line) for each in (LOGGED, _CONTINUED, ASIDE, _AT_EXIT, _OF_RUNNER))
     return known or line.startswith(_NOISE) or _is_abort(line)
-
-
-class LogTail(Frozen):
-    """The last bytes of a log.
-
-    `is_whole`: they are the whole log. `begin`: where the output of the last attempt begins in
-    them. The line before it that names the attempt proves nothing: a program can print such a line.
-    `limit`: how many of them had been printed when `timeouts.run` expired, if it did.
-    """
-
-    raw: bytes
-    is_whole: bool = True
-    begin: int = 0
-    limit: int | None = None
-
-    @property
-    def is_enough(self) -> bool:
-        """Whether it is more than the end of one long line, whose beginning would say more."""
-        return self.is_whole or -1 < self.raw.find(b"\n") < len(self.raw) // 2
 
 
 class Frame(Frozen):

@@ -1,4 +1,4 @@
-"""A verdict: what the first cause of a failure was, and what shows it."""
+"""A verdict: what the first cause of a failure was, and what shows it: often the end of a log."""
 
 from __future__ import annotations
 
@@ -76,6 +76,25 @@ class Source(str, Enum):
     LINK = "link"
     HOST = "host"
     DISTRUN = "distrun"
+
+
+class LogTail(Frozen):
+    """The last bytes of a log.
+
+    `is_whole`: they are the whole log. `begin`: where the output of the last attempt begins in
+    them. The line before it that names the attempt proves nothing: a program can print such a line.
+    `limit`: how many of them had been printed when `timeouts.run` expired, if it did.
+    """
+
+    raw: bytes
+    is_whole: bool = True
+    begin: int = 0
+    limit: int | None = None
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether it is more than the end of one long line, whose beginning would say more."""
+        return self.is_whole or -1 < self.raw.find(b"\n") < len(self.raw) // 2
 
 
 class Evidence(Frozen, kw_only=True):

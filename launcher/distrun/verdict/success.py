@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.lifecycle import TaskPhase
 from distrun.verdict import shell_scripts, trainers
-from distrun.verdict.log_analysis import ERROR, STEPS, LogAnalysis, LogTail
-from distrun.verdict.model import Kind, Verdict
+from distrun.verdict.log_analysis import ERROR, STEPS, LogAnalysis
+from distrun.verdict.model import Kind, LogTail, Verdict
 from distrun.verdict.task_failures import (
     CRASH_SIGNALS,
     OF_SIGNAL,
@@ -141,7 +141,7 @@ def success_verdict(
     found += _stopped_short(done, read_log, {cause.task for cause, _ in found}, shell)
     named = {cause.task for cause, _ in found}
     found += _hidden_codes([task for task in done if task.name not in named], shell, hider)
-    found += not_finite(done)
+    found += trainers.not_finite(done)
     named = {cause.task for cause, _ in found}
     found += _full_disks([task for task in done if task.name not in named], log_of)
     failed = [*_failed(state)]
@@ -410,14 +410,6 @@ def _want_of_data(log: LogAnalysis, own: Mapping[str, str]) -> int | None:
         has_trained = bool(own) or any(map(_SOME_DATA.search, lines))
         has_trained = has_trained or not (found is None or log.takes_no_step_after(found[0]))
     return None if found is None or has_trained else found[0]
-
-
-def not_finite(done: list[TaskState]) -> Iterator[Found]:
-    """Find tasks whose last loss is no number any more."""
-    for task in done:
-        loss = (task.reported.get("LOSS") or task.reported.get("TRAIN_LOSS", "")).lower()
-        if loss.strip("+-") in ("nan", "inf"):
-            yield Cause(Code.VALUES_NOT_FINITE, task=task.name, text=f"loss {loss}"), ()
 
 
 def _full_disks(

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.strategies import Role, Scope
-from distrun.verdict.log_analysis import RESTORED, LogAnalysis
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from distrun.lifecycle import JobState, TaskState
+    from distrun.verdict.log_analysis import LogAnalysis
     from distrun.verdict.model import Found
 
 _TRAINS = (Role.CHIEF, Role.WORKER)
@@ -48,6 +48,14 @@ def find_without_contact(state: JobState) -> Iterator[Found]:
         cause = silent if contact == "silent" else alone
         names = (task.name for task in state.tasks.values() if task.role in _TRAINS)
         yield from ((cause._replace(task=name), ()) for name in names)
+
+
+def not_finite(done: list[TaskState]) -> Iterator[Found]:
+    """Find tasks whose last loss is no number any more."""
+    for task in done:
+        loss = (task.reported.get("LOSS") or task.reported.get("TRAIN_LOSS", "")).lower()
+        if loss.strip("+-") in ("nan", "inf"):
+            yield Cause(Code.VALUES_NOT_FINITE, task=task.name, text=f"loss {loss}"), ()
 
 
 def left_behind(
@@ -110,6 +118,8 @@ def _first_steps(log: LogAnalysis) -> tuple[str, int, int] | None:
 
 def uneven_starts(state: JobState, log_of: Callable[[TaskState], LogAnalysis]) -> Iterator[Found]:
     """Find whether tasks that train together began at different steps, after a restart."""
+    from distrun.verdict.log_analysis import RESTORED  # slow; most successes need none of it
+
     again = [
         task
         for task in state.tasks.values()

@@ -24,10 +24,11 @@ from distrun.agent.linux import job_processes
 from distrun.agent.protocol import Cause, Code, Hello
 from distrun.agent.protocol.causes import CauseError
 from distrun.codec import decode
-from distrun.kubernetes import keeper, kubectl, manifest, pods
+from distrun.kubernetes import kubectl, manifest, pods
 from distrun.spec.host_spec import HostSpec
 from distrun.spec.model import Spec
 from distrun.supervisor.forked_process import Process
+from distrun.supervisor.guard import KEEPER
 from distrun.supervisor.hosts import bootstrap
 from distrun.supervisor.hosts.background_calls import Question
 from distrun.supervisor.hosts.local import isolated_python
@@ -64,9 +65,6 @@ _TERMINATED = (
 )
 
 
-_KEEPER_COMMAND = isolated_python(keeper.__name__)
-
-
 class _Keeper:
     """The process that keeps the pods of the job. One serves all hosts of this process."""
 
@@ -99,7 +97,7 @@ class _Keeper:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                _KEEPER_COMMAND,
+                isolated_python(KEEPER),
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
@@ -118,15 +116,6 @@ class _Keeper:
 
 
 _keeper: _Keeper | None = None
-
-
-def is_keeper(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read().split(b"\0")
-    except OSError:
-        return False
-    return words[:-1] == [os.fsencode(word) for word in _KEEPER_COMMAND]
 
 
 class KubernetesReach(Reach):

@@ -106,21 +106,6 @@ def _loss(connection: Connection, status: int) -> Cause:
     return Cause(Code.SSH_ENDED, status=status, text=text)
 
 
-def is_shared_connection(pid: int) -> bool:
-    """Whether a process is a connection which ssh shares among logins (ControlPersist).
-
-    The connection to a jump host may be one; other logins may use it, too. ssh sets its title.
-    """
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            title = file.read().rstrip(b"\0 ")
-        program = os.readlink(f"/proc/{pid}/exe")
-    except OSError:
-        return False
-    is_ssh = os.path.basename(program) == "ssh"
-    return is_ssh and title.startswith(b"ssh: ") and title.endswith(b" [mux]")
-
-
 def open_connection(
     command: list[str],
     job_id: str,
