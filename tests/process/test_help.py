@@ -191,6 +191,16 @@ def test_help_and_completion_import_nothing_slow() -> None:
     assert "--detach" in re.split(r"[\n,]", done.stdout)
 
 
+def test_a_plain_success_imports_nothing_that_judges_failures(distrun: Distrun) -> None:
+    command = [sys.executable, *"-X importtime -m distrun run -n 2 true".split()]
+    done = captured(command, cwd=distrun.cwd, check=True)
+    (log,) = distrun.home.glob("jobs/*/supervisor.log")
+    found = set(re.findall(r"\| +([\w.]+)$", done.stderr + log.read_text(), re.MULTILINE))
+    assert {"distrun.supervisor.supervisor", "distrun.verdict.trainers"} <= found
+    slow = ("distrun.verdict.log_analysis", "distrun.lint", "distrun.kubernetes", "hashlib")
+    assert [each for each in found if each.startswith(slow)] == []
+
+
 def explained(distrun: Distrun, topic: str) -> str:
     return str(distrun.checked("explain", topic).stdout)
 
