@@ -20,7 +20,6 @@ from distrun.job import record, resumption
 from distrun.job.events import HostCleared, JobEnded, Outcome
 from distrun.job.record import EventLog
 from distrun.job.stop_order import event_of
-from distrun.words.causes import cause_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -174,6 +173,8 @@ def unreached_error(folder: JobFolder, hosts: tuple[str, ...]) -> HostError:
 
 
 def unended_error(folder: JobFolder, state: JobState) -> HostError | None:
+    from distrun.words.causes import cause_text  # slow; most jobs need none of it
+
     for host in state.hosts.values():
         if host.lost is not None and host.lost.code is Code.PROCESSES_NOT_ENDED:
             return HostError(

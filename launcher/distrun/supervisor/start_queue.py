@@ -9,7 +9,6 @@ from distrun import lifecycle
 from distrun.job import events
 from distrun.supervisor.running_job import RunningJob
 from distrun.supervisor.running_tasks import RunningTasks
-from distrun.words.causes import restart_reason
 
 MOST_UNANSWERED = 8
 """How many starts a host may have that it has not answered. More would start no task sooner, and
@@ -62,7 +61,11 @@ class StartQueue:
         while waiting and len(unanswered) < MOST_UNANSWERED and self._job.known is not None:
             name, action = waiting.popitem(last=False)
             unanswered.add(name)
-            words = "" if action.cause is None else restart_reason(action.cause)
+            words = ""
+            if action.cause is not None:
+                from distrun.words.causes import restart_reason  # slow; no first attempt needs it
+
+                words = restart_reason(action.cause)
             task, job_id = self._job.tasks[name], self._job.folder.job_id
             order = self._job.known.start_order(task, job_id, action.attempt, words)
             self._job.hosts.order(host, order)
