@@ -1,8 +1,8 @@
 """The package as it was when a job began: what is imported or read later comes from memory.
 
 Its files may be replaced while a job runs, by an upgrade or a change of branch, or removed. What a
-job's processes import late would then not fit what they have imported. So its launch and its
-supervisor read all files before the first task starts, the commands that follow it once they have
+job's processes import late would then not fit what they have imported. So its supervisor reads all
+files before the first task starts, its launch meanwhile, the commands that follow it once they have
 found it, and the agent of this machine its own. Agents on other hosts have all their modules in
 memory.
 """

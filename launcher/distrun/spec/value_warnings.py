@@ -100,7 +100,7 @@ def _check_checkpoints(spec: Spec) -> Iterator[Problem]:
 
 
 def _check_kubernetes(spec: Spec) -> Iterator[Problem]:
-    """Warn of GPUs that no pod has. An overlay may ask for some, also of other kinds."""
+    """Warn of a section without effect, and of GPUs that no pod has. An overlay may have some."""
     settings, first = spec.kubernetes, spec.hosts[0]
     is_queued = first.slurm is not None and first.slurm.job == "" and spec.slurm == SlurmSpec()
     if settings is None:
