@@ -30,7 +30,7 @@ unexport CONDA_PREFIX
 # Empty if it is the default: then it is chosen anew.
 OWN_SEED = $(if $(filter command line environment,$(origin SEED)),$(SEED))
 
-.PHONY: help demo test golden flaky mutants everywhere check lint smoke faults bench results pictures docs clean distclean venv
+.PHONY: help demo test golden flaky mutants everywhere check lint smoke faults plots bench results pictures docs clean distclean venv
 .DEFAULT_GOAL := help
 
 help: ## show this help
@@ -77,12 +77,13 @@ faults: venv ## inject faults into real training, in about sixty ways (SEED=n fo
 	@"$(VENV)/bin/python" -m pytest -q tests/faults
 	@"$(VENV)/bin/python" -m pytest -q -m hypothesis --hypothesis-profile=all tests/unit
 
-bench: venv ## measure distrun beside other launchers, and write docs/benchmarks.md (half an hour)
+plots: venv
 	@"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+
+bench: plots ## measure distrun beside other launchers, and write docs/benchmarks.md (half an hour)
 	@exec "$(VENV)/bin/python" benchmarks $(ARGS)
 
-results: venv ## measure the bundled job and write docs/results.md (25 minutes)
-	@"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+results: plots ## measure the bundled job and write docs/results.md (25 minutes)
 	@exec "$(VENV)/bin/python" benchmarks/results --data-dir "$$DATA_DIR"
 
 pictures: venv ## make the pictures of the pages (needs Chromium; 3 minutes)

@@ -148,8 +148,10 @@ class LaunchView:
 
     def _is_hidden(self, event: events.Event, state: JobState) -> bool:
         """Whether it has just been said of enough other hosts; says once that there are more."""
+        if not isinstance(event, _OF_HOSTS):
+            return False
         together = type(event), event.at // _TOGETHER
-        self._alike[together] += isinstance(event, _OF_HOSTS)
+        self._alike[together] += 1
         if self._alike[together] == _MOST_HOSTS + 1:
             self.print(f"the same of more hosts: distrun events {state.job_id}")
         return self._alike[together] > _MOST_HOSTS

@@ -180,7 +180,7 @@ def profile_view(
             what = "what was seen here (a longer --seconds shows more of the job)"
         gain = f"without that, {what} would take {straggler.gain:.0%} less time"
         reasons = straggler.reasons
-        if any(each.task in slow and "kill -CONT" in each.error for each in found.processes):
+        if any(each.is_suspended for each in found.processes if each.task in slow):
             gain, reasons = "it is suspended", ()
         lines.append(Text(f"the others wait for {names}: {gain}", "bold"))
         lines += [Text(f"  {printable(reason_text(each))}") for each in reasons]

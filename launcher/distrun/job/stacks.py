@@ -118,6 +118,11 @@ class ProcessStacks(Frozen, kw_only=True):
         return "find python" not in self.error.lower()
 
     @property
+    def is_suspended(self) -> bool:
+        """Whether it is suspended (SIGSTOP); `error` has the command that lets it continue."""
+        return "kill -CONT" in self.error
+
+    @property
     def main(self) -> Thread | None:
         """Its main thread; the first one if none is called so."""
         named = (thread for thread in self.threads if thread.is_main or thread.name == _MAIN)

@@ -30,7 +30,8 @@ _VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 
 _OPTION = (
     r"(?:--?|(?:\w+\.){0,4})(?:\w+[_-]){0,4}"
-    r"(?:(?:checkpoints?|ckpts?|snapshots?|backup|restore|model|save)[_-]?(?:dir|directory|folder)|save[_-]?path"
+    r"(?:(?:checkpoints?|ckpts?|snapshots?|backup|restore|model|save)[_-]?(?:dir|directory|folder)"
+    r"|save[_-]?path"
 )
 _RESUMED = (
     r"(?P<resumed>(?:--?|(?:\w+\.){0,4})(?:(?:(?:resume|load)[_-](?:from[_-])?)?"

@@ -146,7 +146,7 @@ class StackCollector:
         try:
             where = "" if host == "localhost" else f" on {host}"
             for each in stacks.decode(text):
-                error = each.error + (where if "kill -CONT" in each.error else "")
+                error = each.error + (where if each.is_suspended else "")
                 question.answer.processes.append(replace(each, error=error))
         except ValueError as error:
             why = f"its answer cannot be read: {error}"

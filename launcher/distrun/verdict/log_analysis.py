@@ -145,7 +145,8 @@ _MOST_LINES_OF_RANKS = 10
 _MOST_LINES_AT_EXIT = 400
 """What handlers at exit print, a summary for example; none of it names a step or an epoch."""
 STEPS = re.compile(
-    r"(?i)(?<![a-z])(?:step|epoch|iter(?:ation)?|batch|trial|fold|episode|round|generation)\b\W{1,9}\d"
+    r"(?i)(?<![a-z])(?:step|epoch|iter(?:ation)?|batch|trial|fold|episode|round|generation)\b"
+    r"\W{1,9}\d"
     r"|\d/\d+\]? ?\[|\depoch\b|^\s{0,3}\[\d+, +\d+\]|\d\w{0,9} \[\d\d:\d"
 )
 """What a program prints that goes on: more forms than are read as progress."""
