@@ -16,3 +16,10 @@ def read_rows(spec: ModuleSpec | None, name: str) -> list[str]:
     path = f"{spec.origin.rpartition('/')[0]}/{name}"
     text = spec.loader.get_data(path).decode()  # type: ignore[union-attr]
     return [line for line in text.splitlines() if not line.startswith("#")]
+
+
+def read_texts(spec: ModuleSpec | None, name: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the two tables of such a file: of its rows `NAME: text`, and of `NAME > text`."""
+    rows = [row.split(" ", 1) for row in read_rows(spec, name)]
+    first = {name[:-1]: text for name, text in rows if name[-1] == ":"}
+    return first, {name: text[2:] for name, text in rows if name[-1] != ":"}

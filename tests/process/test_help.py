@@ -15,7 +15,7 @@ import pytest
 from distrun.spec.reference import reference
 from distrun.spec.resources import examples, templates
 from distrun.verdict.model import Kind
-from distrun.words.kinds import kinds
+from distrun.words.kinds import topics
 from harness import tfjobs
 from harness.command import Distrun, run_here, write_program
 from harness.processes import captured
@@ -220,7 +220,7 @@ def test_keys_kinds_and_exit_codes_are_explained(distrun: Distrun) -> None:
     for topic, below in (("timeouts", "timeouts.stall"), ("hosts", "hosts[].slots")):
         assert keys[below].help in explained(distrun, topic)
 
-    assert set(kinds()) == {kind.value for kind in Kind}
+    assert set(topics("kind")) == {kind.value for kind in Kind}
     names = {"straggler": "waited_for", "segv": "crash", "cuda": "gpu_memory", "stuck": "stalled",
              "lost": "supervisor_died", "watch": "kill", "SIGTERM": "143"}  # fmt: skip
     for name, kind in names.items():

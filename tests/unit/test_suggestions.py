@@ -222,8 +222,9 @@ def said() -> dict[str, str]:
             if isinstance(texts[0], str):
                 text = " ".join("".join(map(str, texts)).split()).replace("{{", "{")
                 found[text.replace("}}", "}")] = f"{file.name}:{node.lineno}"
-    for row in read_rows(words.__spec__, "causes.txt"):
-        found[re.sub(r"([{}])\1", r"\1", row.split(" ", 1)[1])] = f"causes.txt: {row}"
+    for table in Path(words.__file__).parent.glob("*.txt"):
+        for row in read_rows(words.__spec__, table.name):
+            found[re.sub(r"([{}])\1", r"\1", row.split(" ", 1)[1])] = f"{table.name}: {row}"
     return found
 
 

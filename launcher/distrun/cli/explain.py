@@ -14,30 +14,17 @@ from distrun.errors import UsageError
 from distrun.spec.nodes import flow_style
 from distrun.spec.problems import quoted
 from distrun.spec.schema import Key
-from distrun.words.advice import explained
 
 _INDENT = 10
 _LAST_CODE = 255
 _SIGNALLED = 128
 _MOST_NEAR = 3
-_OTHER_NAMES = {
-    "oom": ("host_memory", "gpu_memory"),
-    "nan": ("not_finite",),
-    "hang": ("stalled",),
-    "hung": ("stalled",),
-    "deadlock": ("stalled",),
-    "stuck": ("stalled",),
-    "segfault": ("crash",),
-    "segv": ("crash",),
-    "inf": ("not_finite",),
-    "cuda": ("gpu_memory",),
-    "nccl": ("connection_lost",),
-    "sigkill": ("killed", "host_memory"),
-    "straggler": ("waited_for", "behind"),
-    "lost": ("supervisor_died", "record_damaged", "unknown_to_scheduler"),
-    **dict.fromkeys(("attach", "watch", "report", "job.kill()"), ("kill",)),
+_PAGES = {
+    "kind": "a kind of verdict, see docs/failures-reference.md",
+    "advice": "why a job is slow, see docs/performance.md",
+    "end": "how a job ended, see docs/resume.md",
 }
-"""What people call kinds of verdicts, and advice."""
+"""What the topics are that have a name, by their section."""
 _EXIT_CODE = re.compile("[0-9]{1,9}")
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 
@@ -48,7 +35,7 @@ def complete_topics(ctx: Any, param: Any, incomplete: str) -> list[str]:  # noqa
 
 
 def _topics() -> list[str]:
-    return [*_spec_keys(), *_texts(), *_OTHER_NAMES]
+    return [*_spec_keys(), *_named()]
 
 
 @click.command("explain")
@@ -70,8 +57,8 @@ def command(topic: str | None) -> int:
         _print_overview()
     elif _EXIT_CODE.fullmatch(topic) and int(topic) <= _LAST_CODE:
         console.print_text(f"exit code {int(topic)}: {_code_text(int(topic))}", indent=_INDENT)
-    elif topic.lower() in {*_OTHER_NAMES, *_texts()}:
-        _print_descriptions([*_OTHER_NAMES.get(topic.lower(), (topic.lower(),))])
+    elif topic.lower() in _named():
+        _print_descriptions(_named()[topic.lower()])
     elif topic.upper() in signal.Signals.__members__:
         code = _SIGNALLED + signal.Signals[topic.upper()]
         console.print_text(f"exit code {code}: {_code_text(code)}", indent=_INDENT)
@@ -85,24 +72,21 @@ def command(topic: str | None) -> int:
     return 0
 
 
+def _named() -> dict[str, list[str]]:
+    """What is meant by each name but for those of keys: also what people call some of them."""
+    from distrun.words.kinds import topics
+
+    own = {name: [name] for section in reversed(_PAGES) for name in topics(section)}
+    return own | {name: meant.split() for name, (meant, _) in topics("also").items()}
+
+
 def _print_descriptions(names: list[str]) -> None:
-    from distrun.words.kinds import kinds
+    from distrun.words.kinds import topics
 
     for name in names:
-        page = "how a job ended, see docs/resume.md"
-        if name in kinds():
-            page = "a kind of verdict, see docs/failures-reference.md"
-        elif name in explained():
-            page = "why a job is slow, see docs/performance.md"
-        console.print_text(f"{name}: {page}")
-        _print_rows(dict(zip(("seen as", "advice"), _texts()[name], strict=True)))
-
-
-def _texts() -> dict[str, tuple[str, str]]:
-    """Whatever has a name and an explanation, but for the keys."""
-    from distrun.words.kinds import ENDS, kinds
-
-    return {**ENDS, **explained(), **kinds()}
+        section = next(each for each in _PAGES if name in topics(each))
+        console.print_text(f"{name}: {_PAGES[section]}")
+        _print_rows(dict(zip(("seen as", "advice"), topics(section)[name], strict=True)))
 
 
 def _spec_keys() -> dict[str, Key]:
@@ -134,7 +118,7 @@ def _near(topic: str, names: list[str]) -> list[str]:
 
 
 def _print_overview() -> None:
-    from distrun.words.kinds import exit_codes, kinds
+    from distrun.words.kinds import topics
 
     console.print_text("The keys of the spec; `distrun explain KEY` explains each:")
     for path, key in _spec_keys().items():
@@ -142,11 +126,11 @@ def _print_overview() -> None:
             example = f"{path}: {flow_style(key.examples[0])}"
             console.print_text(f"  {path:<12} {key.help} Example: {example}", indent=15)
     console.print_text("\nThe kinds of verdicts:")
-    console.print_text(f"  {', '.join(kinds())}", indent=2)
+    console.print_text(f"  {', '.join(topics('kind'))}", indent=2)
     console.print_text("\nAdvice on a job that is slow:")
-    console.print_text(f"  {', '.join(explained())}", indent=2)
+    console.print_text(f"  {', '.join(topics('advice'))}", indent=2)
     console.print_text("\nThe exit codes of launch and wait:")
-    for code, meaning in exit_codes().items():
+    for code, (meaning, _) in topics("code").items():
         console.print_text(f"  {code:<14} {_plain(meaning)}", indent=17)
 
 
@@ -182,13 +166,13 @@ def _print_rows(rows: dict[str, str]) -> None:
 def _code_text(code: int) -> str:
     """What an exit code means: distrun's own meaning, and that of a task's code."""
     from distrun.agent.linux.syscalls import signal_name
-    from distrun.words.kinds import exit_codes
+    from distrun.words.kinds import topics
 
     of_a_task = "the exit code of the task that failed first"
     if 0 < code - _SIGNALLED <= signal.SIGRTMAX:
         of_a_task = f"the task that failed first was killed by {signal_name(code - _SIGNALLED)}"
-    own = exit_codes().get(str(code))
-    return "; or ".join(filter(None, (own and _plain(own), of_a_task if code else "")))
+    own, _ = topics("code").get(str(code), ("", ""))
+    return "; or ".join(filter(None, (_plain(own), of_a_task if code else "")))
 
 
 def _plain(markdown: str) -> str:

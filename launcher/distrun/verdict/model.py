@@ -11,7 +11,7 @@ from distrun.frozen import Frozen
 
 
 class Kind(str, Enum):
-    """The kinds of failures that verdicts distinguish. `words/kinds.py` explains each."""
+    """The kinds of failures that verdicts distinguish. `words/explained.txt` explains each."""
 
     EXCEPTION = "exception"
     EXIT = "exit"

@@ -21,7 +21,7 @@ from distrun.preflight import Check
 from distrun.spec.problems import printable
 from distrun.spec.tensorflow_versions import PIP_NAMES
 from distrun.spec.units import format_bytes
-from distrun.tables import read_rows
+from distrun.tables import read_rows, read_texts
 from distrun.words.formats import (
     format_count,
     format_host_names,
@@ -107,8 +107,12 @@ _FAULTS = {
 _COMMAND = re.compile(r"`[^`]*`")
 _FATAL_OF_PYTHON = re.compile(r"^F.{0,60}\.py:\d+\] ")
 """Begins what absl's logging.fatal prints."""
-_BY_TEXT = [row.partition(" => ")[::2] for row in read_rows(__spec__, "remedies.txt")]
-"""What to do about an error, by what it says."""
+
+_REMEDIES, _REFUSALS = (
+    [row.partition(" => ")[::2] for row in read_rows(__spec__, name)]
+    for name in ("remedies.txt", "refusals.txt")
+)
+"""What to do about an error, and about a refusal of kubectl, by what it says."""
 _TOLD_BY_TEXT = (
     *(Code.EXCEPTION_RAISED, Code.MODULE_NOT_IMPORTED, Code.NAME_NOT_IN_MODULE),
     *(Code.GPU_UNUSABLE, Code.SCRIPT_UNREADABLE, Code.LIBRARY_NOT_LOADED, Code.CRASHED),
@@ -142,9 +146,8 @@ def advise_about(job: str) -> None:
 
 def cause_advice(cause: Cause) -> str | None:
     """Return what to do about it, or about what led to it; None if distrun has no advice."""
-    by_text = _BY_TEXT if cause.code in _TOLD_BY_TEXT else ()
-    own = next((advice for said, advice in by_text if re.search(said, cause.text)), None)
-    own = own or _advice_on_limit(cause) or _words(ADVICE, cause)
+    said = _by_text(_REMEDIES, cause) if cause.code in _TOLD_BY_TEXT else ""
+    own = said or _advice_on_limit(cause) or _words(ADVICE, cause)
     if own or cause.code is Code.PREFLIGHT_FAILED:  # each check has been shown with its advice
         return own
     return next(filter(None, map(cause_advice, cause.within)), None)
@@ -299,39 +302,14 @@ def _advice_before_start(cause: Cause) -> str:
     return "start it again" if {c.code for c in cause.within} & lost else _advice_within(cause)
 
 
-_ON_REFUSALS = {
-    "credentials|nauthorized|must be logged in|reading input": """log in to the cluster again:
-        `kubectl get pods` shows what fails""",
-    "localhost:8080": "kubectl has no configuration: set KUBECONFIG, or log in to a cluster",
-    "calling webhook": "ask the cluster's administrators: a webhook of it does not answer",
-    "dial tcp|tls: |handshake|nable to connect|connection to the server|not answered": """see, by
-        `kubectl cluster-info`, whether the cluster of its configuration answers""",
-    r"cannot \w+ resource": "ask for that right: docs/kubernetes.md has a Role with all of them",
-    "is being terminated": "set another `kubernetes.namespace`, or create it again once it is gone",
-    "must specify": "set `kubernetes.cpus` and `kubernetes.memory`",
-    "exceeded quota": "ask for less, or free some of what `kubectl describe quota` shows",
-    "usage per (?:Container|Pod)": "ask for what `kubectl describe limitrange` allows",
-    "PodSecurity|denied the request|is invalid|validating|strict decoding|be handled": """correct
-        what it names in `kubernetes`, mostly in `kubernetes.pod`""",
-    "names no queue": """set `kubernetes.queue`: `kubectl get localqueues` lists them; to submit,
-        have the administrators exempt the namespace (managedJobsNamespaceSelector)""",
-    "service ?account": """create it, or correct its name in `kubernetes.pod`; that of a submitted
-        job's supervisor is `kubernetes.service_account`, with the rights in docs/kubernetes.md""",
-    r"\(NotFound\): (?!.*namespaces)": """create it, or correct its name in `kubernetes`:
-        `kubectl get KINDS` in that namespace lists what there is""",
-    "exit code 137": "set `kubernetes.memory`: the namespace's default may be too small",
-    'context "': "correct `kubernetes.context`: `kubectl config get-contexts` lists them",
-    "namespaces .*not found": "correct `kubernetes.namespace`, or have the namespace created",
-    "unknown flag|invalid argument": """update kubectl: distrun needs 1.18 or newer
-        (`kubectl version --client` shows yours)""",
-}
-"""What to do, by what kubectl or an event of Kubernetes says. The first one counts."""
-
-
 def _advice_on_kubectl(cause: Cause) -> str:
-    found = (advice for said, advice in _ON_REFUSALS.items() if re.search(said, cause.text))
     kinds = dict.fromkeys(re.findall(r'(\S+) "[^"]*" not found', cause.text))
-    return one_line(next(found, "")).replace("KINDS", ",".join(kinds))
+    return _by_text(_REFUSALS, cause).replace("KINDS", ",".join(kinds))
+
+
+def _by_text(table: list[tuple[str, str]], cause: Cause) -> str:
+    """The advice behind the first pattern of a table that is in the cause's text."""
+    return next((advice for said, advice in table if re.search(said, cause.text)), "")
 
 
 def _advice_on_limit(cause: Cause) -> str | None:
@@ -631,9 +609,9 @@ _SHARE_PORT = """distrun holds port {port} for the task, with SO_REUSEPORT: a se
 _WAS_STOPPED = """it was stopped by SIGSTOP or a debugger, its machine was asleep or overloaded, or
     the network to it is gone"""
 
-_ROWS = [row.split(" ", 1) for row in read_rows(__spec__, "causes.txt")]
+_SAID, _TO_DO = read_texts(__spec__, "causes.txt")
 TEXTS: dict[Code, Words] = {
-    **{Code(code[:-1]): text for code, text in _ROWS if code[-1] == ":"},
+    **{Code(code): text for code, text in _SAID.items()},
     Code.PROGRAM_NOT_FOUND: lambda c: f"there is no program {c.name!r}{_searched_folder(c)}",
     Code.AGENT_FAILED: lambda c: (
         f"distrun's agent{_if(c.host, f' on {c.host}')} failed, which is a defect in distrun: "
@@ -844,7 +822,7 @@ _WHERE_TASKS_WERE = (
     "restarts such a job by itself"
 )
 ADVICE: dict[Code, Words] = {
-    **{Code(code): text[2:] for code, text in _ROWS if code[-1] != ":"},
+    **{Code(code): text for code, text in _TO_DO.items()},
     Code.PROGRAM_NOT_FOUND: _CHECK_PROGRAM,
     Code.PORT_TAKEN: _advice_on_owner,
     Code.RESOURCE_LIMIT: lambda c: _resource_limit(c, 1),
