@@ -83,8 +83,8 @@ def gpu(clock: int) -> list[list[str]]:
 
 RECORDING: dict[str, Any] = {
     "frames": [], "stacks": [], "threads": [], "readings": [], "throttled": 0.0, "host_busy": 2.0,
-    "host_cores": 8, "cores": 8, "quota": 0.0, "nice": 0, "swapped_bytes": 0, "clock_mhz": 3000,
-    "connections": [], "celsius": 50, "gpus": gpu(1800),
+    "helpers_busy": 0.0, "host_cores": 8, "cores": 8, "quota": 0.0, "nice": 0, "swapped_bytes": 0,
+    "clock_mhz": 3000, "connections": [], "celsius": 50, "gpus": gpu(1800),
 }  # fmt: skip
 """What a host sends of a task that has a machine of eight cores, without what was seen."""
 Frames = tuple[tuple[Any, ...], ...]
@@ -206,6 +206,8 @@ def slow(*parts: Any, **more: Any) -> Any:
          [Obstacle.NO_CORE, Obstacle.BUSY_NEIGHBOUR]),
         ([((), 1.0, 0.4)], {"wait": 0.6, "nice": 10}, [Obstacle.NO_CORE, Obstacle.NICE]),
         ([(STEP, 1.0, 1.0)], {"cores": 1}, [Obstacle.FEWER_CORES, Obstacle.LONGER_STEPS]),
+        ([(STEP, 1.0, 0.4)], {"wait": 0.6, "helpers_busy": 1.9},
+         [Obstacle.OWN_PROCESSES, Obstacle.NO_CORE]),
         ([(STEP, 1.0, 1.0)], {"swapped_bytes": 1 << 30, "clock_mhz": 1200},
          [Obstacle.SWAPPED, Obstacle.SLOWER_CLOCK, Obstacle.LONGER_STEPS]),
         ([(STEP, 1.0, 1.0)], {"gpus": gpu(900)}, [Obstacle.SLOWER_GPU, Obstacle.LONGER_STEPS]),
@@ -331,18 +333,21 @@ def test_what_sets_a_task_apart_that_is_behind_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("commands", "used", "number"),
+    ("commands", "used", "pages", "number"),
     [
-        (["conda run train", "bash run.sh", "python train.py"], [1.5, 0.0, 9.0], 2),
-        (["python train.py", "python train.py"], [2.0, 9.0], 0),
-        (["python train.py", "python -c from multiprocessing.spawn import main"], [2.0, 9.0], 0),
-        (["bash run.sh", "python train.py"], [0.0, 0.1], 1),
+        (["conda run train", "bash run.sh", "python train.py"], [1.5, 0.0, 9.0], [5, 1, 90], 2),
+        (["python train.py", "python train.py"], [2.0, 9.0], [9, 9], 0),
+        (["python train.py", "python -c multiprocessing.spawn.main"], [2.0, 9.0], [9, 9], 0),
+        (["python train.py", "gzip -9"], [2.0, 9.0], [90, 2], 0),
+        (["bash run.sh", "python train.py"], [0.0, 0.1], [1, 9], 1),
     ],
 )
 def test_the_process_that_does_the_work_is_sampled(
-    commands: list[str], used: list[float], number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    commands: list[str], used: list[float], pages: list[int], number: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     monkeypatch.setattr(sampling, "cpu_seconds", used.__getitem__)
+    monkeypatch.setattr(sampling, "_pages", pages.__getitem__)
     monkeypatch.setattr(processes, "command", commands.__getitem__)
     assert sampling._worker([*range(len(used))]) == number
 
@@ -363,7 +368,7 @@ def test_of_many_tasks_for_long_an_answer_can_be_read(monkeypatch: pytest.Monkey
 
 def test_a_thread_that_has_ended_is_not_recorded_on() -> None:
     """py-spy says only when a stack changes, not that its thread has ended."""
-    seen, found = sampling._Recording("worker:0", 1, None, 4, []), dict[str, Any]()
+    seen, found = sampling._Recording("worker:0", 1, None, 4, [[], []]), dict[str, Any]()
     where = {n: {"name": ("<module>", "weigh")[n], "filename": "a.py", "line": 1} for n in (0, 1)}
     ends = [(n, *end) for end in (("B", 0), ("E", 4_000_000)) for n in where]
     events = [{"tid": n, "ph": ph, "ts": at, **where[n], "args": where[n]} for n, ph, at in ends]
@@ -402,8 +407,10 @@ def test_no_task_is_named_where_none_is_slower_than_another_by_a_tenth() -> None
     slow_ones = [profiled((STEP, 1.0, 1.0), task=f"worker:{n}") for n in range(2)]
     fast = profiled((STEP, 0.5, 1.0), (STEP, 0.5, 0.0), task="worker:2")
     assert straggler([*slow_ones, fast], {"worker:0", "worker:1", "worker:2"}, {}) is None
-    by_chance = [profiled((STEP, 1.0, n / 100), wait=0.5, task=f"worker:{n}") for n in (36, 50)]
-    assert straggler(by_chance, {"worker:36", "worker:50"}, {}) is None
+    by_chance = [profiled((STEP, 1.0, 0.4), wait=n / 100, task=f"worker:{n}") for n in (47, 60)]
+    assert straggler(by_chance, {"worker:47", "worker:60"}, {}) is None
+    more = [profiled((STEP, 1.0, n / 100), wait=0.5, task=f"worker:{n}") for n in (36, 50)]
+    assert straggler(more, {"worker:36", "worker:50"}, {}) is not None
     # Workers of parameter servers wait for nobody.
     assert straggler([slow_ones[0], fast], set(), {}) is None
     # Two whose input is slow: the other one's is late when this one's is not.

@@ -36,6 +36,7 @@ class Obstacle(str, Enum):
     THROTTLED = "throttled"
     NICE = "nice"
     BUSY_NEIGHBOUR = "busy_neighbour"
+    OWN_PROCESSES = "own_processes"
     FEWER_CORES = "fewer_cores"
     NO_CORE = "no_core"
     SWAPPED = "swapped"

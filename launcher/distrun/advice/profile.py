@@ -29,6 +29,8 @@ _LEAST_OF_STEPS = 0.01
 """Of the time, used by itself: a task that uses less has not begun to take steps."""
 _CHANCE = 0.3
 """Of the time for which the others wait for a core: chance decides whom that holds up most."""
+_MORE_WORK = 1.3
+"""Times the CPU time of the others: that is no chance."""
 _ALWAYS = 0.9
 """A generator that runs so much of the time never waits for the steps: they wait for it."""
 _LEAST_CORES = 0.3
@@ -428,7 +430,9 @@ def straggler(
         return None
     reasons = set_apart(slowest.task, {each.task for each in others}, profiles, hosts)
     starved = statistics.median(each.shares.get(Kind.NO_CORE, 0.0) for each in others)
-    if gaps[first - 1] < _CHANCE * starved and not any(each.kind for each in reasons):
+    used = statistics.median(each.cpu_seconds for each in others)
+    has_more = slowest.cpu_seconds >= _MORE_WORK * used or any(each.kind for each in reasons)
+    if gaps[first - 1] < _CHANCE * starved and not has_more:
         return None
     if not reasons and find_slow_link(find_traffic(profiles), members, hosts) is not None:
         return None  # what comes late over that link takes more calls
@@ -578,6 +582,12 @@ def _reasons(
     cores = statistics.median(each.cores for each in usual)
     if mine.cores < cores:
         yield Reason(obstacle=Obstacle.FEWER_CORES, amount=mine.cores, usual=cores)
+    helped, *others_helped = (
+        each.recording.helpers_busy / each.seconds for each in (slowest, *others)
+    )
+    if helped - statistics.median(others_helped) >= _LEAST_CORES:
+        usually = statistics.median(others_helped)
+        yield Reason(obstacle=Obstacle.OWN_PROCESSES, amount=helped, usual=usually)
     starved = statistics.median(each.starved for each in others)
     delay, usual_delay = shares.get(Kind.NO_CORE, (0.0, 0.0))
     is_starved = slowest.starved - starved >= LEAST_GAIN and delay - usual_delay >= _LEAST_SHARE

@@ -17,7 +17,7 @@ from distrun.tables import read_rows
 
 _FLAGS = re.ASCII | re.IGNORECASE
 _HINT = re.compile(
-    r"\d(?:[\s/,|:\])]|epoch).{0,400}(?:loss|acc|ppl)|(?:loss|acc|ppl).{0,400}(?:epoch|step)"
+    r"\d(?:[\s/,|:\])]|epoch).{0,400}(?:loss|acc|ppl)|(?:loss|acc|ppl).{0,400}(?:epoch|step|iteration)"
     r"|(?:ep(?:och|isode)?|gen(?:eration)?|step|iter|iteration|batch|round)['\"]?[\s:.=#\[(]{0,8}\d"
     r"|\d(?:\]?\t|:\tlearn| avg\b| \|\||\s?%)|total_timesteps|loss.{1,40}\[\s{0,8}\d{1,9}/"
     r"|(?:[|\]━][^\w|]{0,12}|\d of\s{1,3})\d{1,9}[/)]"
@@ -32,6 +32,11 @@ _FOREIGN = re.compile(
 )
 _HINT_OF_FOREIGN = re.compile(r"(?i)epoc(?:a|he)|epoque|verlust|schritt")
 _MOST_CHARACTERS = 512
+_SHORT = re.compile(
+    r"\A\W{0,8}(?:E\d{1,9}[\s,/|:]{1,4}[BSI]\d|(?:[Ee]poch|[Ss]tep|[Ii]ter|[Bb]atch)-\d{1,9}\b(?!\.\w))"
+)
+_OF_SHORT = re.compile(r"\b(?:(E)|([BSI]))(?=\d)|(?<=[a-z])-(?=\d)")
+"""`E1 B200 loss 0.3`, and `Epoch-3: loss-0.7`."""
 _MOST_FORMS = 32
 _NUMBER = r"[-+]?\d{1,20}(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?"
 _ANY_NUMBER = re.compile(rf"{_NUMBER}|\b(?:nan|inf)\b", _FLAGS)
@@ -50,12 +55,14 @@ RATES = {"LR", "LEARNING_RATE"}
 """A table of learning rates has epochs and steps, too."""
 _STEP = re.compile(
     r"(?<![a-z/])(?<!per[_ ])(?<!episode )(?:global[_ ]|time)?"
-    r"(?:step|iters?|(?<![a-z] )it(?=:?\s{1,3}\d)|iteration|batch|round|updates?|up\.)(?:s(?=:))?"
+    r"(?:step|iters?|(?<![a-z] )it(?=(?::?\s{1,3}|=)\d)|iteration|batch|round|updates?|up\.)"
+    r"(?:s(?=:))?"
     rf"{_BETWEEN}(?:\d{{1,9}}-)?(?P<count>{_WHOLE})(?:\.0{{1,9}})?(?!\.?\d|-\d){_TOTAL}",
     _FLAGS,
 )
 _COUNT_FIRST = re.compile(
-    rf"\b(?:after|trained)\s{{1,3}}(?P<count>{_WHOLE})(?P<total>)\s{{1,3}}"
+    r"(?:\b(?:after|trained)\s{1,3}|\A\W{0,8}(?=\d{1,15} \w{4,10} (?:done|compl|finish)))"
+    rf"(?P<count>{_WHOLE})(?P<total>)\s{{1,3}}"
     r"(?:training\s{1,3})?(?:step|iteration|batch|update)",
     _FLAGS,
 )
@@ -114,8 +121,9 @@ _PERCENT = re.compile(
 )
 """Nothing but a share of the work: `47%`, `Progress: 47.0 %`, `[####    ] 47%`."""
 _AT_STEP = re.compile(
-    rf"(?P<name>loss|cost|accuracy|error)\b.{{0,40}}?\b(?:at|for|after) "
-    rf"(?:step|epoch|iteration|batch) \d{{1,15}}\s?(?:[:=]|is)\s{{0,6}}"
+    rf"(?P<name>loss|cost|accuracy|error)\b.{{0,40}}?(?:\b(?:at|for|after) |\()"
+    r"(?:(?:step|epoch|iteration|batch) \d{1,15}\)?|\d{1,15} (?:step|iteration|batche?)s)"
+    rf"\s?(?:[:=]|is)\s{{0,6}}"
     rf"(?P<value>{_NUMBER}|nan|inf)(?![\w/:])",
     _FLAGS,
 )
@@ -123,7 +131,9 @@ _METRIC = re.compile(
     r"(?<![\w@])(?:(?:mean|avg|average|running|total)[ _])?"
     r"(?P<name>(?:(?:train|training|val|valid|validation|test|eval|[dg])[ _])?[\w-]{0,24}?"
     r"(?:loss|acc|accuracy|auc|mae|mse|rmse|ppl|perplexity|f1(?!\d)|lr|learning_rate"
-    r"|cost|elbo|reward|score|fitness|best(?=[\s:=]{1,4}[-+]?\d{1,15}\.)|_error|_?return)"
+    r"|cost|elbo|reward|score|fitness|_error|_?return|(?:best|bleu|dice|energy|entropy|err(?:or)?|iou"
+    r"|likelihood|nll|objective|precision|psnr|recall|residual|rew|ssim|wer)"
+    r"(?=[\s:=]{1,4}[-+]?\d{1,15}\.))"
     r"(?:@\d|_(?!scale)[a-z]{1,12}\b| (?!scale)[a-z]{1,12}(?=\s?[:=]))?)"
     r"(?: on (?:[a-z]{1,12} ){1,3}(?=is\b))?"
     rf"(?:['\"],?)?\s{{0,4}}(?:[:=|]|is\b)?\s{{0,6}}(?:{_WRAPPED}|['\"])"
@@ -135,10 +145,11 @@ _BARE = re.compile(
     r"(?P<logger>.{0,80}(?:[\]:|-]\s{1,4}|INFO:\w{1,20}:))?"
     r"[\W_]{0,40}(?:time (?:taken )?for |(?:start|begin|end|finish|train|runn)\w{0,4} (?:of )?)?"
     r"(?:global[_ ])?"
-    r"(?:epoch|generation|step|iter|iteration|batch|round)[\s:=#\[(]{0,8}\d{1,15}"
+    r"(?:epoch|episode|generation|step|iter|iteration|batch|round)[\s:=#\[(]{0,8}\d{1,15}"
     r"(?P<total>\s?(?:/|\bof\b)\s?\d{1,15})?[\])]{0,2}:?"
     r"(?P<rest>[\s,|\[(]{0,4}(?:step|iter|batch)[\s:=#]{0,4}\d{1,15}(?:/\d{1,15})?[\])]?"
     r"|: training on \d{1,12} raw words.{1,200}|, remaining wall clock time: .{1,40}"  # GROMACS
+    r"| finished after \d{1,9} (?:time)?steps"
     r"| done \(global step: \d{1,15}\)|, skipped=\d{1,9}, lr=.{1,200}"  # the last: DeepSpeed's
     r"|[\s,(]{0,3}(?:(?:(?:per-step )?time(?: taken)?|took|in|is)[\s:=]{1,3}|\()"
     r"[\d.:]{1,12}\s?\w{0,7}\)?"
@@ -272,6 +283,8 @@ class ProgressLines:
             line = _FOREIGN.sub(
                 lambda m: f"{_IN_ENGLISH.get((m[2] or '').lower(), '')} {m[1] or ''}", plain
             )
+        if _SHORT.match(line):
+            line = _OF_SHORT.sub(lambda m: "epoch " if m[1] else "step " if m[2] else " ", line)
         has_hint = _HINT.search(line) is not None
         values = self._table.read(line) if has_hint or self._table.keys else None
         values = read_values(line) if values is None and has_hint else values

@@ -84,6 +84,8 @@ class Recording(Frozen, kw_only=True):
     """Seconds for which the quota of its cgroup kept it from running."""
     host_busy: float
     """CPU seconds that all processes of its host have used."""
+    helpers_busy: float = 0.0
+    """The same of the task's other processes."""
     host_cores: int
     cores: int
     """Those that it may use."""

@@ -250,7 +250,8 @@ class LogAnalysis:
         child = next((each for each in ends if each.is_uncaught_aside), None)
         if main is not None and main.linked is not None and self._is_of_handler(main, main.linked):
             return main.linked
-        if main is None or (child is not None and OF_CHILD.search(str(main.message))):
+        said = "" if main is None else "\n".join(str(each.message) for each in main.chain())
+        if main is None or (child is not None and OF_CHILD.search(said)):
             return child or (ends[0] if ends else None)
         return main
 

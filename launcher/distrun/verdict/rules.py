@@ -537,7 +537,7 @@ _MISMATCH = (
          any_of=(
              "Shape mismatch in the collective instance", " but another member in the group ",
              " is joining a group with incompatible device type",
-             "bytes where to_tensor expected",
+             "bytes where to_tensor expected", "Inconsistent output shapes, got ",
          ),
          patterns=(r"Collective instance \d+ expected .{0,200} but got ",)),
 )

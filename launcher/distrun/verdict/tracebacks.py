@@ -68,7 +68,7 @@ _ANY_TYPED = re.compile(r"([A-Za-z_][\w.]*):(?: (.*)|$)")
 _PREFIX = re.compile(
     r"\{\{function_node [^}]*\}\} |\(\d+\) [A-Za-z_ ]+: +"
     r"|Error in user-defined function passed to \S+ transformation with iterator: \S+: "
-    r"|Collective ops is aborted by: (?=Collective |Shape mismatch |Device )"
+    r"|Collective ops is aborted by: (?=Collective |Shape mismatch |Device |Incons)"
 )
 """What TensorFlow puts before an error: where in a graph it arose."""
 

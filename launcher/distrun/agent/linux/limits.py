@@ -84,7 +84,7 @@ def read(
         total = sizes.get("MemTotal", 0)
         used = total - sizes.get("MemAvailable", total)
         found.append(_limit("MemTotal", total << 10, used << 10))
-    if re.search(rb"shared memory|no space left[^\n]{0,200}/dev/shm/", log):
+    if re.search(rb"shared memory|no space left[^\n]{0,200}/(?:dev/shm/|psm_|wnsm_|sem\.)", log):
         found.append(_limit("/dev/shm", _size("/dev/shm")))  # noqa: S108 - it is only measured
     return [each for each in found if each.total]
 

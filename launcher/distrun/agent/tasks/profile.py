@@ -47,11 +47,11 @@ class _Recording:
     """The samples of one process, and readings: milliseconds, CPU ms, ms of waiting for a core."""
 
     def __init__(
-        self, task: str, pid: int, program: Optional[int], seconds: int, helpers: List[int]
+        self, task: str, pid: int, program: Optional[int], seconds: int, helpers: List[List[int]]
     ) -> None:
         self._found: Dict[str, Any] = {"task": task, "pid": pid}
         self.pid, self._helpers, self._began = pid, helpers, time.time()
-        self._before = _host_counters(pid, helpers)
+        self._before = _counters(pid, *helpers)
         self._readings: List[Tuple[float, float, float]] = []
         self._delay = 0.0
         self._looks: List[Tuple[float, int, Optional[subprocess.Popen[bytes]]]] = []
@@ -109,7 +109,7 @@ class _Recording:
         for look in filter(None, (each[2] for each in self._looks)):
             look.kill()
             look.wait()
-        after = _host_counters(self.pid, self._helpers)
+        after = _counters(self.pid, *self._helpers)
         recording: Dict[str, Any] = {
             "readings": self._readings,
             **{name: after[name] - before for name, before in self._before.items()},
@@ -176,8 +176,12 @@ def record(
     `most_bytes`: of all samples.
     """
     chosen = {task: _worker(each) for task, each in pids.items() if each}
-    helpers = [pid for each in pids.values() for pid in each if pid not in chosen.values()]
-    recordings = [_Recording(task, pid, program, seconds, helpers) for task, pid in chosen.items()]
+    helpers = {t: [pid for pid in each if pid not in chosen.values()] for t, each in pids.items()}
+    all_helpers = [pid for each in helpers.values() for pid in each]
+    recordings = [
+        _Recording(task, pid, program, seconds, [all_helpers, helpers[task]])
+        for task, pid in chosen.items()
+    ]
     began, traffic = time.monotonic(), sock_diag.traffic()
     pause = max(1 / _READINGS, seconds * len(recordings) / _MOST_READINGS)
     while True:
@@ -204,7 +208,8 @@ def _worker(pids: List[int]) -> int:
     """The first process that is neither a wrapper nor a helper of another one.
 
     A wrapper such as `conda run` may use seconds until it starts a program, which then uses more.
-    Helpers are forks, with the command of their parent, or their command names their library.
+    Helpers are forks, with the command of their parent, or their command names their library, or
+    they have little memory.
     """
     used = {pid: cpu_seconds(pid) for pid in pids}
     least = min(_LEAST_SECONDS, max(used.values()) / 2)
@@ -212,9 +217,14 @@ def _worker(pids: List[int]) -> int:
     for pid in others:
         command = processes.command(pid)
         is_helper = command == processes.command(found) or _HELPERS.search(command)
-        if used[pid] > used[found] and not is_helper:
+        if used[pid] > used[found] and not is_helper and 2 * _pages(pid) >= _pages(found):
             found = pid
     return found
+
+
+def _pages(pid: int) -> int:
+    process = processes.find(pid)
+    return 0 if process is None else process.pages
 
 
 def suspension(pid: int) -> Dict[str, str]:
@@ -251,12 +261,13 @@ def _delay(pid: int) -> float:
     return round(found / 1e6, 1)
 
 
-def _host_counters(pid: int, helpers: List[int]) -> Dict[str, float]:
-    """Counters of the host, in seconds. `helpers`: the job's processes that are not recorded."""
+def _counters(pid: int, helpers: List[int], own: List[int]) -> Dict[str, float]:
+    """Counters, in seconds. `helpers`: the processes that are not recorded. `own`: the task's."""
     helped = sum(map(cpu_seconds, helpers))
     return {
         "throttled": _try(lambda: facts.throttled_seconds(pid), 0.0),
         "host_busy": _try(lambda: processes.core_seconds()[0] - helped, 0.0),
+        "helpers_busy": sum(map(cpu_seconds, own)),
     }
 
 
