@@ -26,7 +26,7 @@ from distrun.codec import from_json, to_json
 from distrun.errors import DistrunError
 from distrun.frozen import replace
 from distrun.job.folder import JobStore
-from distrun.job.session import Listener, Session, all_executed
+from distrun.job.session import Session, all_executed
 from distrun.lifecycle import JobState
 from distrun.spec.model import Spec
 from distrun.supervisor import supervisor_process
@@ -96,9 +96,7 @@ def _launch(spec: Spec, request: dict[str, Any]) -> dict[str, Any]:
 
 def _run(spec: Spec, request: dict[str, Any], check: ProgramCheck) -> dict[str, Any]:
     folder = JobStore.default().new_folder(spec.name)
-    session = Session(
-        folder, spec, Listener(), preflight=request["preflight"], manifest=read_files(spec)
-    )
+    session = Session(folder, spec, preflight=request["preflight"], manifest=read_files(spec))
     is_wanted = True
 
     def on_input() -> None:

@@ -16,7 +16,6 @@ from distrun.cli.job_faults import find_job
 from distrun.cli.launched_job import ShownJob
 from distrun.cli.options import LaunchOptions, all_output_option, job_argument, task_option
 from distrun.job.chosen_logs import check_choice
-from distrun.job.folder import JobFolder
 from distrun.job.session import AttachedJob
 from distrun.job.stop_order import order_of
 from distrun.lifecycle import JobState
@@ -43,23 +42,22 @@ def command(job: str | None, tasks: tuple[str, ...], all_output: bool) -> int:
       distrun attach mnist -t chief
     """
     options = LaunchOptions(tasks=tasks, all_output=all_output)
-    return _AttachedView(find_job(job), options).run()
+    return _AttachedView(AttachedJob(find_job(job)), options).run()
 
 
 class _AttachedView(ShownJob):
-    def __init__(self, folder: JobFolder, options: LaunchOptions) -> None:
-        super().__init__(folder, options)
+    def __init__(self, session: AttachedJob, options: LaunchOptions) -> None:
+        super().__init__(session, options)
         self._exit_code: int | None = None
         """With which to leave the job running; None: it is followed."""
         self._old_terminal: list[object] | None = None
         """The settings of a terminal that reads single keys; None: no question is open."""
-        self._session = AttachedJob(folder, self)
-        state = self._session.state
+        state = session.state
         self._view.began_before(time.time() - state.created_at)
         if state.tasks:
             self._view.show_plan(state)
             self._follow_logs(state)
-        if not self._session.has_supervisor:
+        if not session.has_supervisor:
             self._chosen = []  # only the end of all output was shown, perhaps not theirs
 
     def _follow_logs(self, state: JobState) -> None:

@@ -14,6 +14,7 @@ from distrun.cli import console, options
 from distrun.errors import UsageError
 
 if TYPE_CHECKING:
+    from distrun.job.resumption import Resumption
     from distrun.spec.model import Spec
 
 _MAIN = "from distrun.cli.main import main; main()"
@@ -109,19 +110,21 @@ def _resume_lost() -> int:
 
 def launch(spec: Spec, wanted: options.LaunchOptions) -> int:
     """Run a job, and return the exit code: the job's, or 0 if it was left running."""
-    from distrun.cli.launched_job import LaunchedJob
     from distrun.cli.program_check import ProgramCheck, require_keras_2
     from distrun.cli.spec_warnings import find_warnings, print_success, refuse_if
     from distrun.cli.transfer_bar import read_files
-    from distrun.job.chosen_logs import check_choice
+    from distrun.job.folder import JobStore
+    from distrun.job.session import Session
     from distrun.spec.host_spec import HostSpec
     from distrun.spec.target import find_target
-    from distrun.supervisor import tensorboard
 
     strict = wanted.strict
     print_success(spec)
     names = [f"{each.role.value}:{index}" for each in spec.roles for index in range(each.count)]
-    check_choice([names], wanted.tasks)
+    if wanted.tasks:
+        from distrun.job.chosen_logs import check_choice
+
+        check_choice([names], wanted.tasks)
     nodes = os.environ.get("SLURM_JOB_NUM_NODES", "1")
     if spec.hosts == (HostSpec(),) and len(names) > 1 and nodes != "1":
         text = f"all tasks run on this machine, and this Slurm allocation has {nodes} nodes"
@@ -144,9 +147,29 @@ def launch(spec: Spec, wanted: options.LaunchOptions) -> int:
             check = stack.enter_context(contextlib.closing(ProgramCheck(spec)))
         manifest = read_files(spec)
         if check is not None:
+            from distrun.cli import launched_job  # noqa: F401 - while the program is checked
+
             check.refuse(strict=strict)
-        spec = tensorboard.without_missing(spec, console.print_message)
-        job = LaunchedJob(spec, wanted, manifest)
+        if spec.tensorboard is not None:
+            from distrun.supervisor import tensorboard
+
+            spec = tensorboard.without_missing(spec, console.print_message)
+        resumed = wanted.resumed
+        folder = JobStore.default().new_folder(spec.name) if resumed is None else resumed.folder
+        shown_before = {} if resumed is None else _log_sizes(resumed)
+        preflight = not wanted.no_preflight
+        session = Session(folder, spec, preflight=preflight, manifest=manifest, resumed=resumed)
+        from distrun.cli.launched_job import LaunchedJob  # while the supervisor prepares the job
+
+        job = LaunchedJob(session, spec, wanted, shown_before)
         if not strict:
             job.check_program(check)
         return job.run()
+
+
+def _log_sizes(resumed: Resumption) -> dict[str, int]:
+    """Return the sizes of the logs that a job has before it is resumed, in bytes by task."""
+    from distrun.logs import TaskLog
+
+    logs = (TaskLog.of(resumed.folder, task) for task in resumed.former.tasks)
+    return {log.task: log.extent().size for log in logs}

@@ -20,13 +20,13 @@ from distrun.cli.spec_warnings import warning_lines
 from distrun.errors import DistrunError, OutputError
 from distrun.job import leftovers
 from distrun.job.chosen_logs import chosen_tasks
+from distrun.job.end_report import closing_lines
 from distrun.job.events import Event, JobPlanned
-from distrun.job.folder import JobFolder, JobStore
+from distrun.job.job import Job
 from distrun.job.session import FollowedJob, Listener, Session, all_executed
 from distrun.lifecycle import JobState
 from distrun.logs import Follower, StartupFilter, TaskLog, View
 from distrun.spec.model import Spec
-from distrun.sync.manifest import Manifest
 from distrun.words.causes import cause_text
 from distrun.words.formats import format_names
 
@@ -47,10 +47,10 @@ _REPORT_SECONDS = 0.5
 class ShownJob(Listener):
     """Shows a job until it ends: the output of its tasks, messages about its events, its result."""
 
-    _session: FollowedJob
-
-    def __init__(self, folder: JobFolder, options: LaunchOptions) -> None:
-        self.folder, self._options = folder, options
+    def __init__(self, session: FollowedJob, options: LaunchOptions) -> None:
+        session.listener = self
+        self._session, self._options = session, options
+        self.folder = session.folder
         self._startup = None if options.all_output else StartupFilter()
         self._output = Output(1)
         self._messages = Output(2, beside=self._output, bounded=True)
@@ -62,8 +62,6 @@ class ShownJob(Listener):
         self._follower: Follower | None = None
         self._chosen: list[str] = []
         """The tasks whose output is shown."""
-        self._shown_before: dict[str, int] = {}
-        """The sizes of logs that a resumed job has already: they are not shown again."""
         self._has_shown_all = False
         self._stop_requested = False
 
@@ -217,9 +215,6 @@ class ShownJob(Listener):
             on_dropped = DroppedOutput([self.folder])
             for task, size in self._follower.dropped.items():
                 on_dropped(task, size)
-        from distrun.job.end_report import closing_lines
-        from distrun.job.job import Job
-
         left_out = left_out_text(0 if self._startup is None else self._startup.count)
         is_seen = self._has_shown_all and self._output.shares(self._messages)
         shown = self._chosen if is_seen else []  # their last lines are not repeated
@@ -238,24 +233,27 @@ class ShownJob(Listener):
     def _leave(self) -> None:
         raise NotImplementedError
 
-    def _log_starts(self, logs: list[TaskLog], view: View) -> list[int]:  # noqa: ARG002
+    def _log_starts(self, logs: list[TaskLog], view: View) -> list[int]:
         """Return from which offsets on the logs are followed."""
-        return [self._shown_before.get(log.task, 0) for log in logs]
+        raise NotImplementedError
 
     def _on_reader_gone(self) -> None:
         raise NotImplementedError
 
 
 class LaunchedJob(ShownJob):
-    """Runs one job: passes its events to the view, and signals to its supervisor.
+    """Passes the events of a job to the view, and signals to its supervisor.
 
-    `manifest`: the files that other hosts are sent.
+    `shown_before`: the sizes of logs that a resumed job had already: they are not shown again.
     """
 
-    def __init__(self, spec: Spec, options: LaunchOptions, manifest: Manifest | None) -> None:
-        resumed = options.resumed
-        folder = JobStore.default().new_folder(spec.name) if resumed is None else resumed.folder
-        super().__init__(folder, options)
+    _session: Session
+
+    def __init__(
+        self, session: Session, spec: Spec, options: LaunchOptions, shown_before: dict[str, int]
+    ) -> None:
+        super().__init__(session, options)
+        self._shown_before = shown_before
         self._spec = spec
         self._signals = 0
         self._check: ProgramCheck | None = None
@@ -266,12 +264,6 @@ class LaunchedJob(ShownJob):
         """The exit code then."""
         self._terminal_is_gone = False
         self._is_left = False
-        former = () if resumed is None else resumed.former.tasks
-        self._shown_before = {task: TaskLog.of(folder, task).extent().size for task in former}
-        preflight = not options.no_preflight
-        self._session: Session = Session(
-            folder, spec, self, preflight=preflight, manifest=manifest, resumed=resumed
-        )
 
     def check_program(self, check: ProgramCheck | None) -> None:
         """Check the program while the job starts and runs, and print the warnings.
@@ -326,6 +318,9 @@ class LaunchedJob(ShownJob):
         else:
             self._session.detach()
         self._end_check()
+
+    def _log_starts(self, logs: list[TaskLog], view: View) -> list[int]:  # noqa: ARG002
+        return [self._shown_before.get(log.task, 0) for log in logs]
 
     def _print_job_id(self) -> None:
         """Print the id of the job that was left running. The launch succeeds even if this fails."""

@@ -53,12 +53,12 @@ class FollowedJob:
 
     _channel: control.SupervisorChannel
 
-    def __init__(self, folder: JobFolder, listener: Listener) -> None:
+    def __init__(self, folder: JobFolder) -> None:
         self.folder = folder
+        self.listener = Listener()
         self.state = lifecycle.JobState()
         self.progress: dict[str, protocol.Progress] = {}
         """What each task reported last through DISTRUN_NOTIFY."""
-        self._listener = listener
         self._loop = Loop()
         handlers = [(number, signal.getsignal(number)) for number in syscalls.ENDING_SIGNALS]
         # Under nohup, SIGHUP is ignored, and stays so.
@@ -119,7 +119,7 @@ class FollowedJob:
         if isinstance(message, protocol.Progress):
             self.progress[message.task] = message
         if isinstance(message, TransferProgress):
-            self._listener.on_transfer(message)
+            self.listener.on_transfer(message)
         if isinstance(message, protocol.JobEvent):
             event = events.decode(message.event)
             if event is not None:
@@ -127,13 +127,13 @@ class FollowedJob:
 
     def _on_signal(self) -> None:
         for number in self.read_signals():
-            self._listener.on_signal(number)
+            self.listener.on_signal(number)
 
     def _step(self, event: events.Event) -> None:
         if isinstance(event, events.TaskStarted):
             self.progress.pop(event.task, None)  # the previous attempt's
         self.state, _ = lifecycle.step(self.state, event)
-        self._listener.on_event(event, self.state)
+        self.listener.on_event(event, self.state)
 
     def stop(self, order: protocol.StopJob) -> None:
         """Ask the supervisor to stop the job; the second request kills it at once."""
@@ -153,10 +153,10 @@ class AttachedJob(FollowedJob):
     The record says what happened: what the supervisor sends is only the reason to read it.
     """
 
-    def __init__(self, folder: JobFolder, listener: Listener) -> None:
+    def __init__(self, folder: JobFolder) -> None:
         channel = control.connect(folder)  # it may take long, and signals end that
         final = control.wait_for_final_state(folder) if channel is None else None
-        super().__init__(folder, listener)
+        super().__init__(folder)
         self._record = EventReader(str(folder.events_file))
         self._is_copy = folder.is_elsewhere
         """Whether the record and the logs are to be brought here again and again."""
@@ -219,13 +219,12 @@ class Session(FollowedJob):
         self,
         folder: JobFolder,
         spec: Spec,
-        listener: Listener,
         *,
         preflight: bool,
         manifest: Manifest | None,
         resumed: Resumption | None = None,
     ) -> None:
-        super().__init__(folder, listener)
+        super().__init__(folder)
         self._former = None if resumed is None else resumed.former
         self.has_answered = True
         """Whether the supervisor has answered since :meth:`check_supervisor`."""

@@ -13,9 +13,9 @@ from distrun.lint.program import Program
 from distrun.lint.rules import PROGRAM_RULES, RULES, check, imported_modules
 from distrun.spec.asked_interpreter import environment, short_version
 from distrun.spec.model import BY_RUN, Spec, Sync
+from distrun.spec.packages import LEGACY_KERAS, VARIABLES, is_keras_2, needs_tf_keras
 from distrun.spec.problems import Mark, Problem
 from distrun.spec.target import Target, find_target, shown_interpreter, shown_path
-from distrun.spec.tensorflow_versions import LEGACY_KERAS, VARIABLES, is_keras_2, needs_tf_keras
 from distrun.spec.value_warnings import ask_interpreter, check_module
 from distrun.sync.unsent_files import unsent_reads
 from distrun.words.formats import install_command

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from distrun.lint.module import ROLES, UNKNOWN, Sure, Use
 from distrun.spec.model import OWN_PORT
+from distrun.spec.packages import PIP_NAMES
 from distrun.spec.problems import Mark, Problem, nearest, quoted
 from distrun.spec.tensorflow_versions import (
     FILE_ENDINGS,
     INDEPENDENT_NAMES,
     OTHER_RESOLVERS,
-    PIP_NAMES,
     SETS_KERAS_2,
     STARTING_CALLS,
     removed_by_keras_3,

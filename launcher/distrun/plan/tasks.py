@@ -17,7 +17,7 @@ from distrun.plan.facts import HostFacts
 from distrun.plan.placement import Placed, split_address
 from distrun.plan.ranks import Rank, rank_variables, ranks, torchrun_variables
 from distrun.plan.shares import divide_cores, divide_gpus, sharers
-from distrun.spec import placeholders, tensorflow_versions
+from distrun.spec import packages, placeholders
 from distrun.spec.addresses import is_loopback
 from distrun.spec.host_spec import HostSpec
 from distrun.spec.model import EnvStyle, Memory, ProgramKind, ProgramSpec, Ready, Spec, Sync
@@ -291,7 +291,7 @@ def _plan_task(job: _Job, placed: Placed, facts: HostFacts, share: Mapping[str, 
         "PYTHONFAULTHANDLER": "1",
         "TF_GRPC_REUSE_PORT": "true",
         **dict(strategy.env),
-        **tensorflow_versions.VARIABLES[spec.program.keras],
+        **packages.VARIABLES[spec.program.keras],
     }
     names = {*facts.environ, *spec.program.pass_env}
     if _is_in_group(job, placed) and "PYTHONHASHSEED" not in names:

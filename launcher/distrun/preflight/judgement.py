@@ -13,7 +13,7 @@ from distrun.frozen import Frozen, field
 from distrun.preflight import Check, Grade
 from distrun.spec.addresses import is_loopback
 from distrun.spec.model import ProgramSpec
-from distrun.spec.tensorflow_versions import needs_tf_keras
+from distrun.spec.packages import needs_tf_keras
 from distrun.spec.units import format_bytes
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from distrun.codec import decode, from_json
 from distrun.frozen import Frozen
 from distrun.spec import interpreter_probe
 from distrun.spec.model import Spec
+from distrun.spec.packages import needs_tf_keras
 from distrun.spec.target import Target, find_target
-from distrun.spec.tensorflow_versions import needs_tf_keras
 
 _SECONDS = 5.0
 """How long an interpreter may take."""

@@ -1,4 +1,4 @@
-"""What versions of TensorFlow and Keras have and lack: which Keras `tf.keras` is, and old names."""
+"""What versions of TensorFlow and Keras have and lack, and what their names are."""
 
 from __future__ import annotations
 
@@ -9,34 +9,8 @@ from itertools import accumulate
 from distrun.frozen import Frozen
 from distrun.tables import read_rows
 
-LEGACY_KERAS = "TF_USE_LEGACY_KERAS"
-VARIABLES: dict[int | None, dict[str, str]] = {
-    None: {}, 2: {LEGACY_KERAS: "1"}, 3: {LEGACY_KERAS: "0"}
-}  # fmt: skip
-"""By `program.keras`: the variables that select it. With 0, TensorFlow 2.21 takes Keras 3."""
-
-
-PIP_NAMES = {"keras", "matplotlib", "numpy", "pandas", "tensorflow", "tf_keras"}
-"""Modules that pip installs by the same name."""
 SETS_KERAS_2 = re.compile(rb"environ.*TF_USE_LEGACY_KERAS['\"]\]?\s*[=,]\s*['\"](?:1|[Tt]rue)['\"]")
 """A line of a program."""
-
-
-def is_keras_2(value: str | None) -> bool:
-    """Whether TF_USE_LEGACY_KERAS with this value selects Keras 2.
-
-    Source: `KerasLazyLoader` in tensorflow/python/util/lazy_loader.py of TensorFlow 2.21.
-    """
-    return value in ("1", "true", "True")
-
-
-def needs_tf_keras(tensorflow: str) -> bool:
-    """Whether Keras 2 is a package of its own for this version of TensorFlow, or any if empty.
-
-    TensorFlow reads TF_USE_LEGACY_KERAS since 2.15.
-    """
-    version = re.match(r"(\d+)\.(\d+)", tensorflow)
-    return version is None or tuple(map(int, version.groups())) >= (2, 15)
 
 
 class Removed(Frozen):

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from distrun.spec import placeholders
 from distrun.spec.context import LoadContext
 from distrun.spec.model import TORCHRUN, EnvStyle, RoleSpec
+from distrun.spec.packages import LEGACY_KERAS, is_keras_2
 from distrun.spec.problems import Mark, Problems, quoted
 from distrun.spec.restart_spec import NO_RESTARTS
 from distrun.spec.schema import Section
-from distrun.spec.tensorflow_versions import LEGACY_KERAS, is_keras_2
 from distrun.strategies import Role, Strategy
 
 

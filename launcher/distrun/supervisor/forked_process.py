@@ -24,7 +24,8 @@ from distrun.agent.linux import job_processes, syscalls
 
 _FIRST_ADDRESS = 45
 """The position of `arg_start` in /proc/PID/stat after the name; see proc_pid_stat(5)."""
-_WAIT_INTERVAL = 0.01
+_LONGEST_INTERVAL = 0.02
+"""Seconds between two looks at whether a fork has ended; they begin with less."""
 
 
 class ForkedProcess:
@@ -79,10 +80,12 @@ class ForkedProcess:
     def wait(self, timeout: float | None = None) -> int:
         """Return the exit code. Raises subprocess.TimeoutExpired: it runs after that time."""
         deadline = None if timeout is None else time.monotonic() + timeout
+        interval = 0.0005
         while (code := self._wait(0 if deadline is None else os.WNOHANG)) is None:
             if deadline is not None and time.monotonic() > deadline:
                 raise subprocess.TimeoutExpired("a fork", timeout or 0.0)
-            time.sleep(_WAIT_INTERVAL)
+            time.sleep(interval)
+            interval = min(2 * interval, _LONGEST_INTERVAL)
         return code
 
     def kill(self) -> None:

@@ -28,6 +28,8 @@ _HARMLESS = {
 }
 """Variables with no effect on what is imported; what PYTHONPATH has done is looked at."""
 _MODULE = "distrun.supervisor.main"
+_COMMON = "distrun.job.session"
+"""It imports most of what the launch command and the supervisor both need: once for both."""
 _NAME = "distrun: supervisor"
 _LIBRARY = os.path.dirname(os.__file__)
 _SOURCES = str(Path(__file__).resolve().parents[2])
@@ -40,6 +42,7 @@ _early: tuple[ForkedProcess, socket.socket] | None = None
 def start_early() -> None:
     """Fork a supervisor for the first :func:`start`, if possible. It ends with this process."""
     global _early  # noqa: PLW0603 - there is one in a process
+    importlib.import_module(_COMMON)
     if not _is_plain():
         return
     with contextlib.suppress(OSError):

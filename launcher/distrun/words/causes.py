@@ -18,8 +18,8 @@ from distrun.agent.linux.syscalls import signal_name
 from distrun.agent.protocol import Cause, Code
 from distrun.job.events import PreflightFound
 from distrun.preflight import Check
+from distrun.spec.packages import PIP_NAMES
 from distrun.spec.problems import printable
-from distrun.spec.tensorflow_versions import PIP_NAMES
 from distrun.spec.units import format_bytes
 from distrun.tables import read_rows, read_texts
 from distrun.words.formats import (
