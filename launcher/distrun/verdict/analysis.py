@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fnmatch
 import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
@@ -14,7 +13,6 @@ from distrun.job.events import TimerKind
 from distrun.job.stacks import Place, differing_threads, odd_one
 from distrun.lifecycle import SAME_TIME, TaskState
 from distrun.strategies import Role
-from distrun.tables import read_rows
 from distrun.verdict.failures import Failure, is_by_slurm
 from distrun.verdict.log_analysis import SERVING, LogAnalysis
 from distrun.verdict.model import Evidence, Kind, LogTail, Source, Verdict
@@ -49,6 +47,43 @@ _OF_TRAINING = re.compile(
 )
 """What is in an error of TensorFlow's own connections between tasks."""
 _WAITING = re.compile(r"Waiting for \d+/(\d+) tasks to connect")
+_JOB_KINDS = {
+    Kind.PORT_TAKEN: (Code.PORT_TAKEN, Code.PORT_HELD_BY_JOB, Code.PORT_NAME_TAKEN),
+    Kind.LOGIN_REFUSED: (
+        *(Code.LOGIN_REFUSED, Code.HOST_KEY_CHANGED, Code.HOST_KEY_UNKNOWN),
+        *(Code.NO_COMMON_ALGORITHM, Code.ACCOUNT_RUNS_NO_COMMANDS, Code.INPUT_TAKEN_BY_LOGIN),
+        *(Code.SSH_OPTION_REFUSED, Code.SSH_CONFIGURATION_REFUSED),
+    ),
+    Kind.HOST_UNKNOWN: (Code.SSH_NAME_NOT_RESOLVED,),
+    Kind.NO_PYTHON: (
+        *(Code.PYTHON_MISSING, Code.PYTHON_TOO_OLD, Code.PYTHON_NOT_EXECUTABLE),
+        *(Code.PYTHON_NOT_RUNNING, Code.INTERPRETER_UNUSABLE),
+    ),
+    Kind.NO_TENSORFLOW: (Code.TENSORFLOW_MISSING,),
+    Kind.IMPORT_ERROR: (Code.MODULES_MISSING, Code.TF_KERAS_MISSING),
+    Kind.SCRIPT_NOT_FOUND: (Code.SCRIPT_UNUSABLE, Code.PROGRAM_UNUSABLE),
+    Kind.NETWORK: (
+        *(Code.PORTS_UNREACHABLE, Code.PORTS_NOT_DIALLED, Code.ADDRESS_SHARED),
+        *(Code.LOOPBACK_IN_CLUSTER, Code.LOOPBACK_OF_HOST),
+    ),
+    Kind.NO_ROOM: (Code.NO_ROOM, Code.TOO_FEW_SLOTS, Code.TOO_FEW_GPUS, Code.POD_UNSCHEDULABLE),
+    Kind.SCHEDULER: tuple(
+        each for each in Code if each.value.startswith(("slurm_", "srun_", "pod_", "kubectl_"))
+    ),
+    Kind.RECORD: (Code.PLAN_NOT_WRITTEN, Code.RECORD_NOT_WRITTEN, Code.JOB_FOLDER_NOT_CREATED),
+    Kind.HOST_UNFIT: (
+        *(Code.WORKDIR_UNUSABLE, Code.CLOCK_DIFFERS, Code.FILES_REFUSED, Code.SCRIPT_DIFFERS),
+        *(Code.PYTHON_DIFFERS, Code.TENSORFLOW_DIFFERS, Code.INSPECTION_FAILED),
+        *(Code.AGENT_NOT_STARTED, Code.AGENT_NOT_CONFIGURED, Code.HOST_NOT_PREPARED),
+        *(Code.FREE_PORTS_NOT_HELD, Code.TOO_FEW_FREE_PORTS, Code.PORTS_REFUSED),
+        *(Code.ONE_MACHINE_TWICE, Code.FORMER_TASKS_ALIVE, Code.PROC_MISSING),
+        *(Code.FOLDER_NOT_SHARED, Code.FOLDER_NOT_USABLE),
+        Code.PREFLIGHT_FAILED,
+    ),
+    Kind.LIMIT: (Code.TF_CONFIG_TOO_LONG,),
+    Kind.HOST_DOWN: (Code.HOST_UNUSABLE, Code.NO_HOST_ANSWERED, Code.FORMER_HOST_UNREACHABLE),
+}
+"""The kinds of failures that are no task's, the more specific first, and the causes of each."""
 _NO_SINGLE_TASK = (Code.COLLECTIVES_MISMATCHED, Code.GROUP_SIZES_DIFFER)
 _LIMITS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 _START_KINDS = {
@@ -533,19 +568,12 @@ def _job_failure(trigger: events.Event) -> Verdict:
         code = Code.HOST_LOST if isinstance(trigger, events.HostLost) else Code.HOST_FAILED
         kind, cause = Kind.HOST_LOST, Cause(code, host=host, within=(reason,))
     else:
-        kind = _job_kind({each.code for each in reason.chain()})
+        codes = {each.code for each in reason.chain()}
+        found = (kind for kind, causes in _JOB_KINDS.items() if not codes.isdisjoint(causes))
+        kind = next(found, Kind.OTHER)
     source = Source.HOST if host else Source.DISTRUN
     evidence = Evidence(source=source, host=host, cause=reason)
     return Verdict(kind=kind, cause=cause, evidence=(evidence,))
-
-
-def _job_kind(codes: set[Code]) -> Kind:
-    for row in read_rows(__spec__, "job_kinds.txt"):
-        kind, *forms = row.split()
-        causes = (fnmatch.filter(Code, form) if "*" in form else [Code(form)] for form in forms)
-        if any(not codes.isdisjoint(each) for each in causes):
-            return Kind(kind)
-    return Kind.OTHER
 
 
 def _follows_sigterm(log: LogAnalysis, index: int | None) -> bool:

@@ -42,3 +42,9 @@ SUCCESSORS = {name: each for name, each in _SUCCESSORS.items() if "." not in nam
 SUCCESSORS_IN_KERAS = {
     name.removeprefix("keras."): each for name, each in _SUCCESSORS.items() if "." in name
 }
+OLD_MODULES = (
+    r"No module named '[\w.]*\bkeras\.(?:wrappers\.scikit_learn|engine|utils\.(?:np|generic)_utils"
+    r"|preprocessing\.text"
+    r"|layers\.(?:advanced_activations|convolutional|core|embeddings|merge|noise|normalization"
+    r"|pooling|recurrent|wrappers))\b"
+)

@@ -3,20 +3,18 @@
 A rule is matched against the excerpts of a log that may say why the task ended: the exception and
 its causes, the errors in TensorFlow's log, the last lines that the program printed. The first rule
 of :data:`RULES` that matches is taken. A rule has a code; its words and the advice are in
-:mod:`distrun.words.causes`. The rules themselves are rows of rules.txt.
+:mod:`distrun.words.causes`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from distrun.agent.protocol.causes import Code
 from distrun.frozen import Frozen
-from distrun.tables import read_rows
 from distrun.verdict.model import Kind
-from distrun.verdict.old_names import KERAS_2, SUCCESSORS, TENSORFLOW_1, missing_name
+from distrun.verdict.old_names import KERAS_2, OLD_MODULES, SUCCESSORS, TENSORFLOW_1, missing_name
 
 
 class Excerpt(Frozen, kw_only=True):
@@ -128,35 +126,471 @@ def _find_first(lines: Sequence[tuple[int, str]], texts: tuple[str, ...]) -> tup
     return next(((index, text) for text in texts for index, line in lines if text in line), None)
 
 
-_NAMES = {"tensorflow_1": TENSORFLOW_1, "keras_2": KERAS_2}
-_OTHERS: dict[str, Callable[[list[str]], Any]] = {
-    "exit_codes": lambda texts: tuple(map(int, texts)),
-    "source": "".join,
-    "missing": lambda texts: frozenset().union(*map(_NAMES.__getitem__, texts)),
-    "is_echo": lambda _: True,
-}
-"""How fields of a rule are read that are not just texts."""
+# fmt: off
+_LAYER = r"'(?:Sequential|Functional|Model|RNN|LSTM|GRU|SimpleRNN|Mean|Sum|\w*Accuracy)'"
+_INNER_LAYER = (
+    r"'(?:\w*Dense|\w*Conv\dD\w*|\w+ing\dD|\w*Dropout\w*|InputLayer|Flatten|Embedding"
+    r"|\w+Normalization|Activation|Add|Concatenate)'"
+)
+_OPTIMIZER = r"'(?:SGD|RMSprop|Ada(?:mW?|delta|grad|max|factor)|Nadam|Ftrl|Lion|LossScale\w+)'"
+_OLD_CODE = (
+    Rule(Kind.TENSORFLOW1, Code.TENSORFLOW_1_CODE,
+         missing=TENSORFLOW_1,
+         patterns=(
+             r"(?:not supported|not compatible|undefined|should be a function)\b.{0,24} eager exec",
+             r"The Session graph is empty",
+             r"object has no attribute 'make_(?:one_shot|initializable)_iterator'",
+             r"No module named 'tensorflow\.(?:python\.estimator|compat\.v1\.estimator|contrib)\b",
+             r"module '\S*keras\S*' has no attribute '(?:set|get|clear)_session'",
+         )),
+    Rule(Kind.KERAS3, Code.KERAS_2_CODE,
+         missing=KERAS_2,
+         patterns=(
+             rf"{_LAYER} object has no attribute 'reset_states'|Layer `add_metric\(\)` method is",
+             rf"{_INNER_LAYER} object has no attribute '(?:in|out)put_shape'",
+             r"ModelCheckpoint\.__init__\(\) got an unexpected keyword argument '(?:period|opt)",
+             r"has no attribute '(?:(?:fit|evaluate|predict)_generator|add_update)'",
+             r"has no attribute '(?:get_(?:in|out)put_(?:shape_|mask_)?at|(?:in|out)bound_nodes)'",
+             rf"{_OPTIMIZER} object has no attribute '(?:lr|decay|minimize)'",
+             rf"{_OPTIMIZER} object has no attribute '_?(?:get|compute|aggregate)_gradients'",
+             r"'LossScaleOptimizer' object has no attribute 'get_(?:un)?scaled_\w+'",
+             r"`keras\.optimizers\.legacy` is not supported in Keras 3",
+             r"Argument\(s\) not recognized: \{'lr'",
+             r"(?:: |TensorFlowTrainer\.)fit\(\) got an unexpected .{1,16} '(?:work|use_m|max_q)",
+             r"arguments passed to \w+: \{'(?:input_length|weights|batch_input_shape|autocast)'",
+             r"add_weight\(\) got multiple values for argument 'shape'|Received: add_weight\('",
+             r"[Ff]ile(?:name|path)\b.{0,99} must end in `\.(?:weights\.h5|keras)`",
+             r"Invalid filepath extension for saving|Keras 3 only supports|deprecated in Keras 3",
+             r"A KerasTensor (?:cannot be used as input to a TensorFlow function|is symbolic)",
+             r"Invalid value for argument `reduction`.{0,200}\b[Rr]eceived: reduction=auto",
+             r"Only instances of `?keras\.Layer`? can be added to a Sequential model",
+         )),
+)
+"""Code for TensorFlow 1, and code for Keras 2 that `tf_keras` still runs."""
 
+_NAMESPACES = "google|azure|nvidia|ruamel|zope|backports|jaraco"
+"""Packages that several distributions share: one of them may be missing."""
 
-def _read() -> Iterator[Rule]:
-    """Yield the rules of rules.txt, whose head explains the rows."""
-    parts = {"{SUCCESSORS}": "|".join(SUCCESSORS)}
-    found: list[tuple[Kind, Code, dict[str, list[str]]]] = []
-    for row in filter(None, read_rows(__spec__, "rules.txt")):
-        first, _, rest = row.strip().partition(" ")
-        text = rest.removeprefix('"').removesuffix('"')
-        for name, part in parts.items():
-            text = text.replace(name, part)
-        if first.isupper():
-            parts[f"{{{first}}}"] = text
-        elif row.startswith(" "):
-            found[-1][2].setdefault(first, []).append(text)
-        else:
-            found.append((Kind(first), Code(rest), {}))
-    for kind, code, fields in found:
-        read = {name: _OTHERS.get(name, tuple)(texts) for name, texts in fields.items()}
-        yield Rule(kind, code, **read)
+_SETUP = (
+    Rule(Kind.PERMISSION, Code.LOGIN_MISSING,
+         any_of=(
+             "api_key not configured", "No API key configured", "gated repo", "default credentials",
+             "Unable to locate credentials", "401 Client Error", "HTTP response code 401",
+             "HTTP Error 401", "Anonymous caller", "does not have storage.", "kaggle.json",
+             "determine credentials", "(403) when calling", "(AccessDenied) when calling",
+             "(ExpiredToken) when calling", "(InvalidAccessKeyId) when calling",
+         )),
+    Rule(Kind.EXCEPTION, Code.SERVER_FAILED,
+         types=(
+             "urllib.error.URLError", "urllib.error.HTTPError", "requests.exceptions.HTTPError",
+             "http.client.RemoteDisconnected", "NonMatchingChecksumError", "OfflineModeIsEnabled",
+             "wandb.errors.CommError", "wandb.errors.errors.CommError",
+         ),
+         any_of=(
+             "Max retries exceeded with url", "URL fetch failure on ", "CERTIFICATE_VERIFY_FAILED",
+             "couldn't connect to 'http", "Couldn't reach http", " on the Hub (",
+             "Couldn't resolve host name",
+         )),
+    Rule(Kind.EXCEPTION, Code.GPU_UNUSABLE,
+         any_of=(
+             "DNN library is not found", "libdevice not found", "NVIDIA driver on your system is",
+             "CUDA driver version is insufficient", "no kernel image is available",
+             "uncorrectable ECC error", "Duplicate GPU detected", "Found no NVIDIA driver",
+             "No CUDA GPUs are available", "not compiled with CUDA enabled",
+             "torch.cuda.is_available() is False", "No supported gpu backend",
+             "invalid device ordinal", "devices are busy or unavailable", "without BLAS support",
+             "cuDNN failed to initialize", "No algorithm worked!",
+             "DNN library initialization failed",
+         ),
+         patterns=(r"Unknown backend: '(?:gpu|cuda)' requested",),
+         line_patterns=(r"Failed to initialize NVML: .*",)),
+    Rule(Kind.COLLECTIVES_LATE, Code.COLLECTIVES_LATE,
+         any_of=(
+             "Collective ops must be configured at program startup",
+             "ensure that CollectiveOps are configured at program startup",
+         )),
+    Rule(Kind.KERAS3, Code.KERAS_3_USED,
+         any_of=(
+             "with an unsupported type (<class 'tensorflow.python.distribute.values.PerReplica'>)",
+             "'PerReplica' object has no attribute",
+             "'ShardedVariable' object has no attribute 'handle'",
+             "'ShardedVariable' has no attribute 'handle'",
+             "`Model.fit` is not supported with `ParameterServerStrategy`",
+         )),
+    Rule(Kind.KERAS3, Code.KERAS_3_USED,
+         any_of=("you need to pass this dataset to ClusterCoordinator.create_per_worker_dataset",),
+         frames=("/keras/src/",)),  # tf_keras has another path
+    Rule(Kind.CLUSTER_MISMATCH, Code.TF_CONFIG_MISMATCH,
+         any_of=(
+             "Unexpected task registered with task_name", "Unexpected task request with task_name",
+             "with a different incarnation. It has likely restarted",
+             "When `cluster_spec` is given, you must also specify `task_type` and `task_id`",
+         )),
+    Rule(Kind.CLUSTER_MISMATCH, Code.CLUSTER_SPEC_INCOMPLETE,
+         any_of=(
+             "was not defined in job", "was not defined in cluster", "No such job in cluster: ",
+             "No task with index ", "not found in cluster_spec", "exceeds the maximum id of ",
+             "There must be at least one ps.", "There must be at least one worker.",
+             "tasks can be found in `cluster_spec`",
+         )),
+    Rule(Kind.CLUSTER_MISMATCH, Code.CLUSTER_SPEC_INCOMPLETE,
+         patterns=(r"^KeyError: '(?:chief|worker|ps|master)'$",),
+         source=r"(?i)cluster|tf_?config|spec|server|address|hosts|tasks|jobs"),
+    Rule(Kind.EXCEPTION, Code.EXCEPTION_RAISED,
+         any_of=("KeyError: 'evaluator'", "not created in the distribution strategy scope")),
+    Rule(Kind.CLUSTER_MISMATCH, Code.TF_CONFIG_REFUSED,
+         frames=(
+             "/distribute/multi_worker_util.py", "/cluster_resolver/tfconfig_cluster_resolver.py",
+         )),
+    Rule(Kind.SCRIPT_NOT_FOUND, Code.MODULE_NOT_RUNNABLE,
+         line_patterns=(
+             r"\S+: Error while finding module specification for .*",  # python -m package.module
+             r"\S*python[\d.]*t?: No module named .*",
+             r"(?!ModuleNotFoundError)\S+: No module named \S+$",
+         )),
+    Rule(Kind.EXCEPTION, Code.NAME_REPLACED,
+         patterns=(
+             rf"has no attribute '(?:{'|'.join(SUCCESSORS)})'",
+             rf"{_LAYER} object has no attribute 'predict_(?:classes|proba)'",
+             rf"{_OPTIMIZER} object has no attribute '(?:get_updates|[gs]et_weights)'",
+             OLD_MODULES, r"(?<=mixed_precision' has no attribute ')experimental",
+             r"cannot import name 'experimental(?=' from '[\w.]*mixed_precision')",
+             rf"cannot import name '(?:{'|'.join(SUCCESSORS)})(?=' from '(?:keras|tensorflow)\b)",
+         )),
+    Rule(Kind.LIMIT, Code.FILES_EXHAUSTED,
+         line_patterns=(r".*: cannot open shared object file: (?:Error 24|Too many open files)$",)),
+    Rule(Kind.IMPORT_ERROR, Code.LIBRARY_NOT_LOADED,
+         types=("VersionConflict", "ContextualVersionConflict", "DistributionNotFound"),
+         any_of=(
+             "'MessageFactory' object has no", "convert function return value to a Python",
+             "cannot open shared object file: No such file", ": undefined symbol: ",
+             "_ARRAY_API not found", "may indicate binary incompatibility",
+             "Op type not registered '",
+             "numpy.core.multiarray failed to import", "_multiarray_umath failed to import",
+             "static TLS block", "invalid ELF header", "module compiled against A",
+             "Descriptors cannot ", "incompatible Protobuf Gencode",
+             ": error while loading shared libraries: ",
+         ),
+         patterns=(r"\bversion `\w+_[\d.]+' not found\b",),
+         line_patterns=(
+             r"\S+: error while loading shared libraries: .*",
+             r"Could not load library \S+\. Error: .*", r"Unable to load any of \{.*",  # cuDNN's
+         )),
+    Rule(Kind.IMPORT_ERROR, Code.NAME_NOT_IN_MODULE,
+         patterns=(r"cannot import name '", rf"No module named '(?!(?:{_NAMESPACES})\.)\w+\.\w")),
+    Rule(Kind.EXCEPTION, Code.NAME_NOT_IN_MODULE,
+         patterns=(r"^AttributeError: .*\bmodule '\S+' has no attribute ",)),
+    Rule(Kind.IMPORT_ERROR, Code.MODULE_NOT_IMPORTED,
+         types=("ModuleNotFoundError", "ImportError"),
+         patterns=(
+             r"NotInstalledError\b", r"\b(?:is|are) not installed\b",
+             r"\bpip3? install (?!(?:--upgrade|-U) pip\b)[`'\"\w-]",
+             r"\b(?:must|need to|[Pp]lease) install\b", r"Could not import [\w.]+\. The use of ",
+         )),
+    Rule(Kind.EXCEPTION, Code.MAIN_NOT_GUARDED,
+         any_of=("attempt has been made to start a new process before the",)),
+    Rule(Kind.EXCEPTION, Code.MAIN_NOT_GUARDED,
+         any_of=("context has already been set",), frames=("/multiprocessing/spawn.py",)),
+    Rule(Kind.NO_INPUT, Code.INPUT_EMPTY,
+         types=("bdb.BdbQuit", "click.exceptions.Abort"),
+         patterns=(
+             r"^EOFError: EOF when reading a line", r"^termios\.error: ", r"'/dev/tty'",
+             r"\bno-tty\b",
+         ),
+         line_patterns=(r"Aborted!$",),  # click
+         exit_codes=(1,)),
+    Rule(Kind.NO_INPUT, Code.INPUT_EMPTY, any_of=("EOFError",), frames=("/getpass.py",)),
+    Rule(Kind.PERMISSION, Code.PERMISSION_REFUSED,
+         line_patterns=(r"[^']*: can't open file '.*': \[Errno (?:13|1)\] .*",)),
+    Rule(Kind.SCRIPT_NOT_FOUND, Code.SHELL_NOT_SET_UP,
+         any_of=("has not been properly configured to use 'conda", "before 'conda activate'"),
+         line_patterns=(
+             r".*\bhas not been properly configured to use 'conda .*",
+             r".*Run 'conda init' before 'conda .*",
+             r".*\b(?:conda|mamba|micromamba|module|pyenv|workon)(?:: command)? not found$",
+         )),
+    Rule(Kind.SCRIPT_NOT_FOUND, Code.SCRIPT_UNREADABLE,
+         line_patterns=(
+             r".*\$'[^']{0,99}\\r'", r"\S*env: .*\\r['\u2019]: No such file",
+             r"(?:\S+: \d+: )?: not found$",  # dash
+             r"\S+: \d+: (?:source|\[\[|declare|typeset|let|shopt|pushd|mapfile): not found$",
+             r"\S+: \d+: (?:Bad substitution|\w+: Illegal option -o pipefail)$",
+             r"\S+: \d+: Syntax error: (?:\"[(&]\" unexpected|Bad for loop|redirection unex)",
+         )),
+    Rule(Kind.SCRIPT_NOT_FOUND, Code.SCRIPT_NOT_FOUND,
+         line_patterns=(
+             r"\S+: can't open file '.*", r"\S+: can't find '__main__' module.*",
+             r"error: Failed to spawn: .*",  # uv
+         )),
+    Rule(Kind.SCRIPT_NOT_FOUND, Code.CONTAINER_NOT_STARTED,
+         line_patterns=(r"(?:docker: |Error: |unknown (?:shorthand )?flag: ).*",),
+         exit_codes=(125,)),
+    Rule(Kind.SCRIPT_NOT_FOUND, Code.CONTAINER_NOT_STARTED,
+         line_patterns=(r"FATAL: {3}\S.*",), exit_codes=(255,)),  # Apptainer's
+    Rule(Kind.ARGUMENTS, Code.ARGUMENTS_REFUSED,
+         line_patterns=(  # of argparse, of click, of Fire and jsonargparse
+             r"(?:[\w./-]+(?: [\w./-]+)*: e|E)rror: .*", r"(?:ERROR|error): .*",
+         ),
+         all_of=("sage: ",),
+         exit_codes=(2,)),
+    Rule(Kind.ARGUMENTS, Code.ARGUMENTS_REFUSED,
+         line_patterns=(r"\s*[Uu](?:sage|SAGE):(?! *\d).*",), exit_codes=(1, 2, 64)),
+    Rule(Kind.ARGUMENTS, Code.ARGUMENTS_REFUSED,
+         line_patterns=(
+             r".*: error: unrecognized arguments.*",
+             r".*: error: argument .*",
+             r".*: error: the following arguments are required.*",
+             r".*\(see --help\)$", r"Error: Unrecognized options: .*",  # tyro
+             r".*--help' for help\.?$",  # click
+             r".*Flags parsing error.*",  # absl
+         ),
+         patterns=(
+             r"^Could not override '|^In '\S+': Could not find '|MissingMandatoryValue: ",  # Hydra
+             r"^ERROR: (?:Could not consume arg|Cannot find key|Unable to index into)\b",  # Fire
+         )),
+)
+"""Mistakes in how a cluster is set up, and in what is installed."""
 
+_END = r"[\"')\]}. ]*(?:$|,\")"
+"""The end of a line, or of a text in gRPC's JSON: no more is said of it, such as a way out."""
 
-RULES = tuple(_read())
+_NOT_ALLOCATED = (
+    r"(?i)\b(?:unable|failed) to allocate (?:\d|(?:\w+ ){0,4}"
+    r"(?:arrays?|buffers?|bytes|memory|request|tensors?)\b)"
+)
+
+_RESOURCES = (
+    Rule(Kind.GPU_MEMORY, Code.GPU_MEMORY_EXHAUSTED,
+         types=("cupy.cuda.memory.OutOfMemoryError",),
+         any_of=(
+             "CUDA_ERROR_OUT_OF_MEMORY", "CUDA out of memory", "cudaErrorMemoryAllocation",
+             "CUDA error: out of memory", "failed. Status: out of memory",
+             "CUDNN_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_ALLOC_FAILED",
+             "Dst tensor is not initialized", "Failed to allocate memory for GPU",
+             "failed to allocate memory on GPU",
+         ),
+         patterns=(r"(?:Xla|Jax)RuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying",)),
+    Rule(Kind.GPU_MEMORY, Code.GPU_MEMORY_EXHAUSTED,
+         any_of=("OOM when allocating tensor", "Out of memory while trying to allocate"),
+         all_of=("GPU",)),
+    Rule(Kind.LIMIT, Code.LIMIT_HIT,
+         any_of=(
+             "inotify watch limit reached", "inotify instance limit reached", "[Errno 27]",
+             "File too large",
+         ),
+         line_patterns=(r".*\bFile size limit exceeded\b.*",)),
+    Rule(Kind.HOST_MEMORY, Code.MEMORY_EXHAUSTED,  # of /dev/shm
+         patterns=(
+             r"No space left on device: '/(?:psm_|wnsm_|dev/shm/|sem\.)",
+             r"\b(?:torch_\d|dev/shm/).{0,200}No space left on device",
+         )),
+    Rule(Kind.EXCEPTION, Code.FILES_UNREACHED,
+         any_of=(
+             "[Errno 5]", "[Errno 30]", "[Errno 116]", "Stale file handle",
+             "Read-only file system", "; Input/output error",
+         ),
+         patterns=(r"\[Errno 107\] [\w ]+: '/",),
+         line_patterns=(r".*: (?:Stale file handle|Read-only file system|Input/output error)$",)),
+    Rule(Kind.EXCEPTION, Code.FOLDER_CONTESTED,
+         patterns=(
+             r"^FileExistsError: \[Errno 17\]|\[Errno 39\]|\[Errno 16\].*\.nfs",
+             r"\bcheckpoint\.tmp\w+; No such file",
+         )),
+    Rule(Kind.DISK_FULL, Code.DISK_EXHAUSTED,
+         any_of=(
+             "[Errno 28]", "No space left on device", "[Errno 122]", "isk quota exceeded",
+             "database or disk is full",
+         ),
+         line_patterns=(r".*: (?:No space left on device|Disk quota exceeded)$",)),
+    Rule(Kind.LIMIT, Code.FILES_EXHAUSTED,
+         any_of=("[Errno 24]", "[Errno 23]", "Too many open files", "received 0 items of ancdata"),
+         line_patterns=(rf".*\bToo many open files(?: in system)?{_END}",)),
+    Rule(Kind.PERMISSION, Code.THREADS_FORBIDDEN,
+         line_patterns=(
+             r"OpenBLAS blas_thread_init: pthread_create .*: Operation not permitted$",
+             r"(?:libgomp: Thread creation failed|OMP: System error #1): Operation not permitted$",
+         )),
+    Rule(Kind.LIMIT, Code.PROCESSES_EXHAUSTED,
+         any_of=(
+             "can't start new thread", "pthread_create", "Thread creation failed",
+             "Thread::Create failed", "what():  Resource temporarily unavailable",
+             "fork: Resource temporarily unavailable", "Failed to create thread",
+             "thread constructor failed: ", "ThreadPoolBuildError", " native thread",
+         ),
+         line_patterns=(
+             r"\S+: (?:line )?\d+: Cannot fork$",  # dash
+             r"\S+: (?:.*: )?fork: (?:retry: )?Resource temporarily unavailable$",  # bash
+             r".*\bpthread_create\b.{0,40}(?:\bfail|\b11\b).*",
+             r"libgomp: Thread creation failed.*",
+             r"OMP: Error #3[45]: System unable to allocate necessary resources.*",
+             r".*\b[Uu]nable to create (?:new )?native thread\b.*",  # Java
+         )),
+    Rule(Kind.LIMIT, Code.PROCESSES_EXHAUSTED,
+         any_of=("[Errno 11]",), frames=("subprocess.py", "multiprocessing/popen_", "fork(")),
+    Rule(Kind.HOST_MEMORY, Code.MEMORY_EXHAUSTED,
+         types=("MemoryError", "_ArrayMemoryError"),
+         any_of=(
+             "OOM when allocating tensor", "std::bad_alloc", "Cannot allocate memory",
+             "Out of memory", "std::bad_array_new_length",
+             "failed to allocate memory", "malloc failed", "mmap failed",
+             "out of shared memory", "insufficient shared memory",
+         ),
+         patterns=(_NOT_ALLOCATED,),
+         line_patterns=(
+             r"slurmstepd: error: .*(?:\boom[-_]kill event|xceeded (?:job |step )?memory limit).*",
+             r".*\binsufficient shared memory\b.*", r"memory allocation of \d+ bytes failed",
+             r"tcmalloc: large alloc \d+ bytes == \(nil\).*", r".*\bMmapAligned\(\) failed.*",
+             r"(?:jemalloc|libgomp): .*\balloc.*", r"Unable to allocate \d+ \(new failed\).*",
+             r".*\bRAW: mmap (?:error|failed)\b.*",
+             r"Fatal Python error: (?:.*: )?memory (?:error|allocation failed)$",
+             r".*\binsufficient memory for the Java Runtime.*",
+         )),
+    Rule(Kind.EXCEPTION, Code.FILE_LOCKED,
+         any_of=("unable to lock file", "Unable to lock file", "database is locked"),
+         patterns=(
+             r"^BlockingIOError: \[Errno 11\].*(?:lock|\.h5|hdf5)",
+             r"^(?:filelock\.)?_?Timeout: The file lock '",
+         )),
+    Rule(Kind.EXCEPTION, Code.FILE_DAMAGED,
+         types=("errors_impl.DataLossError", "BadGzipFile", "BadZipFile", "message.DecodeError"),
+         any_of=(
+             "not an sstable", "too short to be an sstable", "truncated file: eof",
+             "file signature not found", "Ran out of input",
+             "Read less bytes than requested", "failed finding central directory",
+             "image file is truncated", "cannot identify image file", "Unknown image file format",
+             "Invalid JPEG data", "Parquet magic bytes not found", "No data left in file",
+             "Compressed file ended before", "while decompressing data", "unexpected end of data",
+             "Error while deserializing header", "EOF: reading array ",
+         ),
+         patterns=(r"\bUnpicklingError: (?!Weights only load failed\. )|open \w+ \(bad .+\)",)),
+    Rule(Kind.PORT_TAKEN, Code.PORT_IN_USE,
+         any_of=(
+             "ddress already in use", "[Errno 98]", "EADDRINUSE", "it was already in use",
+             " is in use by another program",
+         ),
+         line_patterns=(
+             rf".*\b[Aa]ddress already in use{_END}", r".*, it was already in use$",  # TensorBoard
+             r"Port \d+ is in use by another program\b.*",  # Flask
+         )),
+    Rule(Kind.PORT_TAKEN, Code.PORT_NOT_BOUND,
+         any_of=("Could not start gRPC server", "Failed to bind to address")),
+    Rule(Kind.NETWORK, Code.ADDRESS_NOT_OWN,
+         any_of=("[Errno 99]", "Cannot assign requested address"),
+         line_patterns=(r".*\bCannot assign requested address\b.*",)),
+    Rule(Kind.PERMISSION, Code.PERMISSION_REFUSED,
+         types=("PermissionError", "errors_impl.PermissionDeniedError"),
+         any_of=("Permission denied", "Operation not permitted"),
+         line_patterns=(
+             r"\S+: (?:line )?\d+: .*: Permission denied$",  # a shell
+             r"docker: permission denied.*",
+         ),
+         exit_codes=(126,)),
+)
+"""What ran out or was refused: memory, disk, limits, ports, permission."""
+
+_NO = (
+    r"\b[Nn]o (?:(?:train|training|input|data|tfrecord|image|audio|video|text|csv|json|parquet"
+    r"|matching|supported|valid) )?"
+)
+_OF_MODEL = r"(?!.*(?:[Cc]heckpoint|ckpt|[Ww]eights))"
+"""Files that a program does not find may be others than those of its data."""
+
+_NOT_A_GENERATOR = r"^(?!.*\bnext\((?:.* for .*)?$)"
+"""Code without `next(x for x in ...)`, which only looks for something and finds nothing."""
+
+_TRAINING = (
+    Rule(Kind.DATA_RAN_OUT, Code.DATA_MISSING,
+         any_of=(
+             "Input dataset is empty", "to be a non-empty array", "data to be non-empty.",
+             "(Empty Logs)",
+         ),
+         patterns=(
+             rf"{_NO}files? (?:\w+ )?match{_OF_MODEL}", r"doesn't contain any data files",
+             rf"{_NO}(?:files?|images?|samples?|records?|data)(?: were)? found\b{_OF_MODEL}",
+             r"\bnum_samples=0\b", r"^ValueError: No objects to concatenate",
+             r"^ValueError: need at least one array to (?:concatenate|stack)",
+             r"\b[Dd]ata ?set (?:is|was) empty|\bempty data ?set\b",
+         )),
+    Rule(Kind.DATA_RAN_OUT, Code.DATA_EXHAUSTED,
+         types=("errors_impl.OutOfRangeError", "StopIteration"),
+         any_of=("End of sequence", "ran out of data"),
+         source=_NOT_A_GENERATOR,
+         tensorflows=("OUT_OF_RANGE", "OutOfRangeError")),
+    Rule(Kind.NOT_FINITE, Code.VALUES_NOT_FINITE,
+         any_of=(
+             "Tensor had NaN", "Tensor had Inf", "had NaN values", "NaN or Inf", "Inf and NaN",
+             "NaN loss during training", "Detected Infinity or NaN",
+         )),
+)
+"""What goes wrong in training itself."""
+
+_PROXY = Rule(
+    Kind.PROXY, Code.PROXY_ANSWERED,
+    any_of=("HTTP proxy returned", "HTTP CONNECT"),
+    tensorflows=("http_proxy", "https_proxy", "via proxy"),
+)
+
+_MISMATCH = (
+    Rule(Kind.CLUSTER_MISMATCH, Code.GROUP_SIZES_DIFFER,
+         any_of=(" is joining a group with size", " is joining a group that is already full")),
+    Rule(Kind.COLLECTIVE_MISMATCH, Code.COLLECTIVES_MISMATCHED,
+         any_of=(
+             "Shape mismatch in the collective instance", " but another member in the group ",
+             " is joining a group with incompatible device type",
+             "bytes where to_tensor expected", "Inconsistent output shapes, got ",
+         ),
+         patterns=(r"Collective instance \d+ expected .{0,200} but got ",)),
+)
+"""Workers whose collectives do not agree: no single task can be blamed."""
+
+# Echoes: what TensorFlow, gRPC and sockets say when another task has ended. If no other task ended
+# or hung, the same words mean that the network failed.
+
+_COLLECTIVE_TIMEOUT = Rule(
+    Kind.UNRESPONSIVE, Code.COLLECTIVE_TIMED_OUT,
+    any_of=("Collective has timed out ", "Watchdog caught collective operation timeout"),
+    line_patterns=(r".*\bWatchdog caught collective operation timeout\b.*",),
+    is_echo=True,
+)
+
+_COLLECTIVE_ECHO = Rule(
+    Kind.CONNECTION_LOST, Code.PEERS_LOST,
+    any_of=(
+        "Collective ops is aborted by", "Error reported from /job:",
+        "stopped sending heartbeats", "The tasks have crashed",
+        "tensorflow.CoordinationService", "CoordinationServiceError", "Barrier timed out. ",
+        "JAX distributed service detected fatal", " clients joined.",
+    ),
+    tensorflows=(
+        "Coordination service", "coordination service", "Barrier failed", "Barrier timed out",
+        "Shutdown barrier",
+    ),
+    is_echo=True,
+)
+
+_CONNECTION_ECHO = Rule(
+    Kind.CONNECTION_LOST, Code.PEERS_LOST,
+    types=(
+        "errors_impl.UnavailableError", "errors_impl.AbortedError",
+        "errors_impl.CancelledError", "errors_impl.DeadlineExceededError", "ConnectionError",
+        "ConnectionResetError", "ConnectionRefusedError", "ConnectionAbortedError",
+        "BrokenPipeError",
+    ),
+    any_of=(
+        "Socket closed", "Connection reset by peer", "Connection refused",
+        "failed to connect to all addresses", "Broken pipe", "Stream removed",
+        "Transport closed", "keepalive watchdog timeout", "remote process exited",
+        "Connection closed by peer", "Horovod has been shut down", "NCCL: unhandled system error",
+        "The client socket has timed out", "The client socket has failed to connect",
+    ),
+    patterns=(r"\bNCCL error\b(?!.{0,200}(?:invalid usage|unhandled cuda error))",),
+    tensorflows=("GOAWAY", "UnavailableError", "AbortedError", "CancelledError"),
+    is_echo=True,
+)
+
+RULES = (
+    _PROXY, *_OLD_CODE, *_SETUP, *_MISMATCH, _COLLECTIVE_TIMEOUT, _COLLECTIVE_ECHO, *_RESOURCES,
+    *_TRAINING, _CONNECTION_ECHO,
+)
+# fmt: on
 """All rules, in the order in which they are tried."""

@@ -27,11 +27,10 @@ from distrun.words.formats import (
     format_host_names,
     format_names,
     install_command,
+    one_line,
 )
 
 Words = str | Callable[[Cause], str]
-Table = dict[Code, Words | list[tuple[str, str]]]
-"""By code its words; or, of several, each with the field or name that must not be empty for it."""
 
 _MOST_HOSTS = 3
 _INDENTED = "\n    "
@@ -207,21 +206,11 @@ class _Fields(dict[str, Any]):
         return _NAMED[name](self._cause) if name in _NAMED else getattr(self._cause, name)
 
 
-def _words(table: Table, cause: Cause) -> str | None:
+def _words(table: dict[Code, Words], cause: Cause) -> str | None:
     words, cause = table.get(cause.code), _without_controls(cause)
-    fields = _Fields(cause)
-    if isinstance(words, list):
-        words = next((each for wanted, each in words if not wanted or fields[wanted]), None)
-    return words.format_map(fields) if isinstance(words, str) else words and words(cause)
-
-
-def _by_code(rows: dict[str, str]) -> Table:
-    """The words of rows whose names are `CODE`, or `CODE,CODE?NAME` for a condition."""
-    found: dict[Code, list[tuple[str, str]]] = {}
-    for codes, _, wanted, text in ((*name.partition("?"), text) for name, text in rows.items()):
-        for code in codes.split(","):
-            found.setdefault(Code(code), []).append((wanted, text))
-    return {**found}
+    if isinstance(words, str):
+        return one_line(words).format_map(_Fields(cause))
+    return words and words(cause)
 
 
 def _without_controls(cause: Cause) -> Cause:
@@ -442,6 +431,12 @@ def _elsewhere(cause: Cause) -> str:
     )
 
 
+def _raise(cause: Cause, usual: str, instead: str) -> str:
+    """The advice to raise the limit that was hit, if it is known, or to do something else."""
+    advice = _inner_advice(cause) or usual
+    return f"{advice}, or {instead}" if advice else instead
+
+
 def _unhidden(line: str) -> str:
     if line.endswith("(ignored)"):
         return "remove the `-` before that command of make, or make's option -i; "
@@ -500,6 +495,13 @@ def _start_timed_out(cause: Cause) -> str:
         return f"{text}{_first_within(cause) or 'its hosts'}"
     waits = map(cause_text, cause.within[:_MOST_HOSTS])
     return _INDENTED.join([text + format_names(cause.tasks), *waits])
+
+
+def _advice_on_start(cause: Cause) -> str:
+    if cause.is_disk_full:
+        room = "make room on the disk of distrun's folder, or set DISTRUN_HOME to another"
+        return _inner_advice(cause) or room
+    return _inner_advice(cause) or _CHECK_PROGRAM
 
 
 def _tf_keras(cause: Cause) -> str:
@@ -574,73 +576,56 @@ _NAMED: dict[str, Callable[[Cause], Any]] = {
         "Python that runs the tasks (for tf.keras: write `from tensorflow import keras` instead of "
         "`import keras`)"
     ),
-    "at_work": _at_work,
-    "collective_limit": lambda c: (
-        "`timeout` of init_process_group"
-        if "Watchdog" in c.text
-        else "`timeout_seconds` of tf.distribute.experimental.CommunicationOptions"
-    ),
-    "empty_batch": lambda c: _if(
-        "shape [0" in c.text,
-        "a shape that begins with 0 is an empty batch: the input of one task ended before that of "
-        "the others (use `repeat()` and a number of steps); ",
-    ),
-    "exceeds": lambda c: "exceed" in c.text,
-    "for_login": lambda _: _FOR_LOGIN,
-    "has_status": lambda c: c.status is not None,
-    "hidden_at": lambda c: _if(c.path, f"; its exit code is hidden at {c.path}"),
-    "inner_advice": _inner_advice,
-    "is_after_timeout": lambda c: c.status == 124,
-    "is_by_somebody": lambda c: c.text.startswith("somebody"),
-    "is_of_own_name": lambda c: "127.0.1.1" in "".join(c.addresses),
-    "is_sigkill": lambda c: c.signal == signal.SIGKILL,
-    "is_sys_exit": lambda c: c.name == "sys.exit",
-    "kill_0": lambda c: _if(
-        c.path,
-        "a script's `kill 0` ends the script itself: write `trap 'kill $(jobs -p)' EXIT`; if it "
-        "waits for what it kills, write `exit 0` after its `wait`; or ",
-    ),
-    "lacks_library": lambda c: re.search("No such file|ould not load|Unable to load", c.text),
-    "lacks_operation": lambda c: "Op type" in c.text,
-    "lone_call": lambda c: _lone_call(c.expected),
-    "lone_call_at_path": lambda c: _lone_call(c.path),
-    "needs_newer_system": lambda c: "GLIBC" in c.text,
-    "of_fork": lambda c: _if(
-        c.path,
-        f"children that {c.path} made by fork, after TensorFlow had started its threads, may wait "
-        'for ever: use multiprocessing.get_context("spawn"), or create them before TensorFlow is '
-        "imported; ",
-    ),
-    "on_host": lambda c: _if(c.host, f" on {c.host}"),
-    "on_refusal": _advice_on_kubectl,
-    "other_address": lambda _: (
-        "perhaps that address does not lead there: `address:` of a host names another"
-    ),
-    "owner": _owner,
-    "processes": lambda c: format_count(c.count, "process"),
-    "same_cluster": lambda _: (
-        "every task must see the same cluster and its own task entry: leave TF_CONFIG to distrun, "
-        "set neither it nor addresses in the script, and compare the tasks, which `--dry-run` shows"
-    ),
-    "searched_folder": _searched_folder,
-    "served_at": lambda c: c.text or f"port {c.port}",
-    "share_port": lambda c: (
-        f"distrun holds port {c.port} for the task, with SO_REUSEPORT: a server other than "
-        "TensorFlow's must set that option before it binds the port; or write "
-        "`program.binds_port: true`"
-    ),
-    "strategy_class": lambda c: _if(c.name, f" (`tf.distribute.{c.name}`)"),
-    "unhidden": lambda c: _unhidden(c.path),
-    "were_preempted": lambda c: "were preempted: they" if len(c.tasks) > 1 else "was preempted: it",
-    "with_port_of": lambda c: _if(c.tasks, f", with a port that {format_names(c.tasks)} has"),
     "within": _within,
 }
 """What texts can name besides the fields of a cause."""
 
-_SAID, _TO_DO = map(_by_code, read_texts(__spec__, "causes.txt"))
-TEXTS: Table = {
-    **_SAID,
+_CHECK_HOST = """check that the host is up and reachable, and whether somebody ended distrun's agent
+    there; a slow link needs a longer `timeouts.link`"""
+_POD_LOST = """with `restart.max: 1`, the job continues in the pod that replaces it; such restarts
+    do not count"""
+_CHECK_PROGRAM = (
+    "check the paths of the program and its interpreter (`program` in the YAML file, or "
+    "`run --python`); `--dry-run` shows each task's command"
+)
+_FREE_PORT = """end what holds the port (ss -ltnp shows it), or leave ports to distrun: give counts
+    instead of addresses in `cluster`"""
+_LIMIT_PORTS = """a server of TensorFlow lets whoever connects read and write your files: limit
+    `ports.range` with a firewall, see docs/security.md"""
+_NOT_THAT_HOST = """{tasks_on_hosts} would be at {addresses}, which on every other host is that host
+    itself"""
+_OTHER_ADDRESS = "perhaps that address does not lead there: `address:` of a host names another"
+_OPEN_PORTS = f"""let the hosts reach each other's ports by TCP; `ports: {{{{range: 20000-21000}}}}`
+    keeps them in a range that a firewall or network policy can allow; {_OTHER_ADDRESS}"""
+_SAME_CLUSTER = (
+    "every task must see the same cluster and its own task entry: leave TF_CONFIG to distrun, set "
+    "neither it nor addresses in the script, and compare the tasks, which `--dry-run` shows"
+)
+_TF_COLLECTIVE_LIMIT = "`timeout_seconds` of tf.distribute.experimental.CommunicationOptions"
+_OWN_CONFIG = "write `program.tf_config: mine` (or `--set program.tf_config=mine`)"
+_SHARE_PORT = """distrun holds port {port} for the task, with SO_REUSEPORT: a server other than
+    TensorFlow's must set that option before it binds the port; or write
+    `program.binds_port: true`"""
+_WAS_STOPPED = """it was stopped by SIGSTOP or a debugger, its machine was asleep or overloaded, or
+    the network to it is gone"""
+
+_SAID, _TO_DO = read_texts(__spec__, "causes.txt")
+TEXTS: dict[Code, Words] = {
+    **{Code(code): text for code, text in _SAID.items()},
+    Code.PROGRAM_NOT_FOUND: lambda c: f"there is no program {c.name!r}{_searched_folder(c)}",
+    Code.AGENT_FAILED: lambda c: (
+        f"distrun's agent{_if(c.host, f' on {c.host}')} failed, which is a defect in distrun: "
+        f"{c.text}" + _if(c.path, f"; its traceback is in {c.path}")
+    ),
+    Code.PROGRESS_FROM_STRANGER: lambda c: (
+        f"progress that {f'process {c.pid} of user {c.count}' if c.pid else 'an unseen process'} "
+        "sent is ignored: it is not a process of the task"
+    ),
+    Code.REPORT_UNASKED: lambda c: (
+        f"its agent sent a {c.name}{_if(c.task, f' of {c.task}')} that it was not asked for"
+    ),
     Code.ORDER_NOT_ANSWERED: _order_not_answered,
+    Code.PORT_TAKEN: lambda c: f"{_port(c)} is taken{_if(_owner(c), f': {_owner(c)} has it')}",
     Code.FREE_PORTS_NOT_HELD: lambda c: (
         _if(c.host, f"on {c.host} ")
         + f"{'no port can' if c.total == 1 else f'{c.total} ports cannot'} be held: {_error(c)}"
@@ -650,6 +635,16 @@ TEXTS: Table = {
         + ("from {0} to {2}".format(*c.text.partition("-")) if c.text else "on this host")
         + f" are free{_because(c)}"
     ),
+    Code.NAME_NOT_RESOLVED: lambda c: (
+        f"the name cannot be looked up there ({c.text or f'no answer within {c.seconds:g} s'})"
+    ),
+    Code.GREETING_MISSING: lambda c: (
+        "the connection is accepted, but nothing of this job answers"
+        + _if(c.errno, f" ({_error(c)})")
+    ),
+    Code.INTERPRETER_FAILED: lambda c: (
+        _error(c) or f"it exited with {c.status}{_if(c.text, f'; {c.text}')}"
+    ),
     Code.HOST_REACHED: lambda c: (
         f"{c.text} {'core' if c.text == '1' else 'cores'}"
         f"{_if(c.count, ', ' + format_count(c.count, 'GPU'))}, Python {c.version} for the agent"
@@ -658,13 +653,34 @@ TEXTS: Table = {
         f"its clock is {abs(c.seconds):.1f} s {'ahead of' if c.seconds > 0 else 'behind'} this "
         "machine's"
     ),
+    Code.GPUS_UNKNOWN: lambda c: (
+        ("nvidia-smi did not answer" if c.status is None else f"nvidia-smi exited with {c.status}")
+        + f"{_if(c.text, f': {c.text}')}; its GPUs are not known, and tasks get none"
+    ),
     Code.VERSION_FOUND: lambda c: (
         "installed, its version unknown" if c.version == "unknown" else c.version
+    ),
+    Code.TENSORFLOW_MISSING: lambda c: (
+        f"{c.name} there has no TensorFlow; that of {format_names(c.hosts)} has"
+        if c.hosts
+        else f"{c.name} has none, as on every host"
     ),
     Code.SERVERS_OPEN_TO_USERS: lambda c: (
         f"other users of the host can connect to TensorFlow's servers: {c.text}"
         + _if(c.count > 3, f" and {c.count - 3} more")
     ),
+    Code.LOOPBACK_IN_CLUSTER: _NOT_THAT_HOST,
+    Code.LOOPBACK_OF_HOST: _NOT_THAT_HOST,
+    Code.PYTHON_TOO_OLD: lambda c: (
+        f"{f'python3 is {c.name},' if c.name else 'its python3 is'} too old for distrun's agent"
+    ),
+    Code.AGENT_NOT_STARTED: lambda c: (
+        f"its agent cannot be started: {_error(c)}"
+        if c.errno
+        else f"the login {_exit(c)} before the agent could start"
+        f"{_if(c.text, f'; it printed last: {c.text}')}"
+    ),
+    Code.AGENT_EXITED: lambda c: f"its agent {_exit(c)}{_if(c.text, f' ({c.text})')}",
     Code.AGENT_GONE: lambda c: (
         f"its agent is gone{_because(c)}"
         + _if(
@@ -673,10 +689,24 @@ TEXTS: Table = {
             "seconds before timeouts.link is over",
         )
     ),
+    Code.AGENT_ABANDONED: lambda c: (
+        "it cannot be reached, and its tasks continue (timeouts.link: off): end them there"
+        + _if(c.pid, f"; its agent said that it has the process id {c.pid}")
+    ),
+    Code.SSH_ENDED: lambda c: f"ssh: {c.text}" if c.text else f"ssh {_exit(c)}",
     Code.SLURM_NODE_FAILED: lambda c: (
         f"Slurm marked {c.text.partition('Node failure on ')[2] or 'a node of the job'} as failed"
     ),
+    Code.ONE_MACHINE_TWICE: lambda c: (
+        f"port {c.port} is wanted on {c.name} and on {c.host}: one machine"
+        if c.port
+        else f"it is the machine that is also listed as {c.name}: its cores and GPUs count twice"
+    ),
     Code.SEVERAL: _first_within,
+    Code.TENSORBOARD_NOT_STARTED: lambda c: f"could not be started: {_within(c) or _error(c)}",
+    Code.TENSORBOARD_EXITED: lambda c: (
+        f"ended by itself ({signal_name(c.signal) if c.signal else c.status}); see {c.path}"
+    ),
     Code.TASK_EXITED_EARLY: lambda c: (
         f"{_subject(c)}exited 0 before "
         f"{'the chief' if c.tasks in ((), ('chief:0',)) else format_names(c.tasks)} had finished"
@@ -707,20 +737,208 @@ TEXTS: Table = {
         f"no progress within timeouts.stall, {c.seconds:g} s{_elsewhere(c)}"
         + _if(c.tasks and not c.name, f"; {_at_work(c)}")
     ),
+    Code.TASKS_STOPPED: lambda c: (
+        f"for {c.seconds:.0f} s, no task had printed or reported progress, and "
+        + (_at_work(c) if c.tasks else "they used the processor")
+    ),
     Code.COLLECTIVES_MISMATCHED: lambda c: (
         "the collectives of the tasks do not match"
         + _quote(c._replace(text=_NUMBERED_TYPE.sub(_with_type_name, c.text)))
     ),
+    Code.COLLECTIVE_TIMED_OUT: lambda c: (
+        (
+            f"{format_names(c.tasks)} came too late to a collective, or never: {c.expected} waited"
+            if c.tasks
+            else f"{_subject(c)}waited in a collective for the others"
+        )
+        + f" until the limit was over{_quote(c)}"
+        + "".join(f"; {cause_text(each)}" for each in c.within)
+    ),
+    Code.DISK_EXHAUSTED: lambda c: (
+        f"{format_names(c.tasks)} exited 0 although the disk was full: {c.text}"
+        if c.tasks
+        else f"{_subject(c)}found the disk full{_quote(c)}"
+    ),
+    Code.VALUES_NOT_FINITE: lambda c: (
+        f"{format_names(c.tasks)} exited 0 with {c.text}"
+        if c.tasks
+        else f"{_subject(c)}got values that are not finite{_quote(c)}"
+    ),
+    Code.KILLED_FROM_OUTSIDE: lambda c: (
+        _subject(c)
+        + (_exit(c) if c.status is None else f"exited {c.status}, as after {signal_name(c.signal)}")
+        + ", from outside"
+    ),
+    Code.PREEMPTED: lambda c: (
+        "{subject}was preempted: it {exit}".format_map(_Fields(c))
+        + _if(c.path, f", which its own script sends, too, at {c.path}")
+    ),
+    Code.EXITED_BY_ITSELF: lambda c: (
+        f"{_subject(c)}exited {c.status} by itself"
+        + _if(c.status == 124, ", as `timeout` does if the time is over")
+    ),
+    Code.LEFT_AT_WORK: lambda c: (
+        f"{format_names(c.tasks)} exited 0 with {format_count(c.count, 'process')} still "
+        f"running, which distrun ended: {c.text}"
+    ),
+    Code.EXCEPTION_HIDDEN: lambda c: (
+        f"{format_names(c.tasks)} exited 0 "
+        f"{_if(c.expected, f'at {c.expected}, after an error')}"
+        f"{_if(not c.expected, 'although the log ends in an ')}"
+        f"{_if(not c.expected, 'exception' if c.name else 'error')}: {c.text}{_place(c)}"
+        f"{_if(c.path, f'; its exit code is hidden at {c.path}')}"
+    ),
+    Code.PREEMPTED_SILENTLY: lambda c: (
+        f"{format_names(c.tasks)} "
+        + ("were preempted: they" if len(c.tasks) > 1 else "was preempted: it")
+        + f" exited 0 at {c.text}{_if(not c.name, f' of {c.expected}')} after a SIGTERM that "
+        f"distrun did not send"
+        f"{_if(c.name, f', and {c.name} reached {c.expected}')}"
+    ),
+    Code.LISTENS_ON_LOOPBACK: lambda c: (
+        f"{_subject(c)}listens at {format_names(c.addresses)} only"
+        + _if(c.name, f", and the others look for it at {c.name}")
+    ),
+    Code.WAS_AT: lambda c: f"{c.task} at {c.text}{_if(c.path, f' (from {c.path})')}",
+    Code.SERVED_ELSEWHERE: lambda c: (
+        f"{_subject(c)}served at {c.text or f'port {c.port}'} instead of {c.name}"
+        f"{_if(c.tasks, f', with a port that {format_names(c.tasks)} has')}: "
+        + (
+            f"the program sets TF_CONFIG, at {c.path}"
+            if c.path
+            else "it runs the code of the chief"
+            if c.expected
+            else "its cluster does not match that of the others"
+        )
+    ),
 }
 
-ADVICE: Table = {
-    **_TO_DO,
+_EMPTY_BATCH = (
+    "a shape that begins with 0 is an empty batch: the input of one task ended before that of the "
+    "others (use `repeat()` and a number of steps); "
+)
+_WHERE_TASKS_WERE = (
+    "the logs end with where each thread of each Python task was; `timeouts.stall` ends or "
+    "restarts such a job by itself"
+)
+ADVICE: dict[Code, Words] = {
+    **{Code(code): text for code, text in _TO_DO.items()},
+    Code.PROGRAM_NOT_FOUND: _CHECK_PROGRAM,
     Code.PORT_TAKEN: _advice_on_owner,
     Code.RESOURCE_LIMIT: lambda c: _resource_limit(c, 1),
+    Code.FILE_NOT_WRITTEN: lambda c: (
+        f"make room there, send less of it (program.sync), or set XDG_STATE_HOME {_FOR_LOGIN} to "
+        "another disk"
+        if c.is_disk_full
+        else f"rename it, leave it out with a .gitignore, or set XDG_STATE_HOME {_FOR_LOGIN} to a "
+        "folder that can have it"
+    ),
+    Code.CONNECTION_REFUSED: _OPEN_PORTS,
+    Code.CONNECTION_TIMED_OUT: _OPEN_PORTS,
+    Code.NO_ROUTE: _OPEN_PORTS,
+    Code.CONNECTION_FAILED: _OTHER_ADDRESS,
+    Code.GREETING_MISSING: f"""something in between accepts connections, such as a proxy or a
+        gateway; {_OTHER_ADDRESS}""",
+    Code.GREETING_DIFFERENT: _OTHER_ADDRESS,
+    Code.TENSORFLOW_MISSING: lambda c: _if(
+        c.hosts,
+        "install it there, or name an interpreter that has it with the host's `python`; if the "
+        "program does not need it, launch with --no-preflight",
+    ),
     Code.TF_KERAS_MISSING: lambda c: f"install it: {install_command(c.name, _tf_keras(c))}",
+    Code.SERVERS_OPEN_TO_USERS: _LIMIT_PORTS,
+    Code.SERVERS_OPEN_TO_NETWORK: _LIMIT_PORTS,
+    Code.AGENT_NOT_STARTED: lambda c: _if(
+        c.commands,
+        f"`{_command(c)} python3 --version` must print a version; does a shell profile there exit?",
+    ),
     Code.HOST_UNUSABLE: _advice_before_start,
     Code.HOSTS_UNUSABLE: lambda c: _advice_for_hosts(c.within),
+    Code.POD_NOT_CREATED: lambda c: (
+        _advice_on_kubectl(c) or "create what is missing (`kubectl get events`)"
+    ),
+    Code.POD_DELETED: _POD_LOST,
+    Code.POD_PREEMPTED: _POD_LOST,
+    Code.POD_ENDED: lambda c: (
+        "write less there, or raise the limit that the message names, in `kubernetes.pod`"
+        if "exceed" in c.text
+        else "to stop a job: distrun kill"
+        if c.text.startswith("somebody")
+        else "`kubernetes.pod` or the image may end it; with `restart`, another takes over"
+    ),
+    Code.KUBECTL_FAILED: _advice_on_kubectl,
+    Code.KUBECTL_ENDED: _advice_on_kubectl,
+    Code.ORDER_NOT_ANSWERED: lambda c: (
+        "see whether it answers at once if you log in by hand, or into a pod by `kubectl exec`"
+        + _if(not c.name, "; if it is only slow, raise timeouts.start")
+    ),
     Code.HOST_NOT_PREPARED: _advice_before_start,
+    Code.TASK_NOT_STARTED: _advice_on_start,
+    Code.TASKS_LOST_WITH_HOST: lambda c: _inner_advice(c) or one_line(_CHECK_HOST),
+    Code.HOST_LOST: lambda c: _inner_advice(c) or one_line(_CHECK_HOST),
+    Code.HOST_FAILED: lambda c: _inner_advice(c) or one_line(_CHECK_HOST),
+    Code.STALLED: lambda c: (
+        _if(
+            c.path,
+            f"children that {c.path} made by fork, after TensorFlow had started its threads, may "
+            'wait for ever: use multiprocessing.get_context("spawn"), or create them before '
+            "TensorFlow is imported; ",
+        )
+        + _lone_call(c.expected)
+        + "the logs end with where each thread of each Python task was; a longer first step or "
+        "evaluation needs a longer timeouts.stall"
+    ),
+    Code.TASKS_QUIET: lambda c: _lone_call(c.expected) + _WHERE_TASKS_WERE,
+    Code.TASKS_STOPPED: lambda c: _lone_call(c.expected) + _WHERE_TASKS_WERE,
+    Code.COLLECTIVES_MISMATCHED: lambda c: (
+        f"{_if('shape [0' in c.text, _EMPTY_BATCH)}"
+        f"{_lone_call(c.path)}every worker must call the same "
+        "collectives in the same order, with the same shapes and types: as many steps for each, "
+        "batches of one size (`drop_remainder=True`), and no all-reduce, gather or metric that "
+        "only some workers call; saving and evaluating may need all workers, too: `save`, "
+        "`evaluate` and `fit` must not be called by the chief alone"
+    ),
+    Code.TF_CONFIG_MISMATCH: _SAME_CLUSTER,
+    Code.TF_CONFIG_REFUSED: _SAME_CLUSTER,
+    Code.LIBRARY_NOT_LOADED: lambda c: (
+        "install the library where the tasks run, or name its folder in LD_LIBRARY_PATH under "
+        "`env` of `program`"
+        if "No such file" in c.text or "ould not load" in c.text or "Unable to load" in c.text
+        else "import the package that has this operation, such as tensorflow_text, before the "
+        "model is loaded"
+        if "Op type" in c.text
+        else "a library of the system or of the environment is older than the package needs: "
+        "install a newer one there (of GLIBCXX: libstdc++, conda's libstdcxx-ng), or a package "
+        "that is built for this system"
+        if "GLIBC" in c.text
+        else "a package was built for another version of what it needs: `pip check` names such "
+        "packages; install versions that fit, such as 'numpy<2' or 'protobuf<3.21', or newer ones"
+    ),
+    Code.ARGUMENTS_REFUSED: lambda c: (
+        "check the arguments after the script; options of `distrun run` go before it: "
+        "distrun run -n 2 train.py --epochs 3"
+        if c.path
+        else "check `program.args`, the roles' own `args`, and everything after `--`"
+    ),
+    Code.MEMORY_EXHAUSTED: lambda c: _raise(
+        c, "", "use a smaller batch, shuffle buffer or cache, or fewer tasks a host (`slots`)"
+    ),
+    Code.FILES_EXHAUSTED: lambda c: _raise(
+        c, "raise the limit on open files (`ulimit -n`)", "let it close files that it does not need"
+    ),
+    Code.LIMIT_HIT: lambda c: _raise(c, "raise that limit where it runs", "use less of it"),
+    Code.PROCESSES_EXHAUSTED: lambda c: _raise(
+        c,
+        "raise the limit on processes (`ulimit -u`, or pids.max of the cgroup)",
+        "let the tasks use fewer threads (OPENBLAS_NUM_THREADS, OMP_NUM_THREADS, worker processes)",
+    ),
+    Code.PORT_IN_USE: lambda c: _inner_advice(c) or one_line(_FREE_PORT),
+    Code.OWN_PORT_IN_USE: lambda c: _inner_advice(c) or one_line(_SHARE_PORT).format(port=c.port),
+    Code.SOME_PORT_IN_USE: lambda c: (
+        _inner_advice(c)
+        or f"if the port is the task's own: {one_line(_SHARE_PORT).format(port=c.port)}; if it is "
+        "another: end what holds it (ss -ltnp shows it), and give each task of a host its own"
+    ),
     Code.CHILD_KILLED: lambda c: (
         f"memory ran out{'' if c.within else ', perhaps (see dmesg)'}: use fewer worker processes, "
         "a smaller batch or cache"
@@ -730,6 +948,29 @@ ADVICE: Table = {
             _if(c.signal, "a fault in native code of the child: ")
             + "see the lines that it printed last",
         )
+    ),
+    Code.KILLED_FOR_MEMORY: lambda c: _raise(
+        c,
+        "raise the memory limit of the cgroup or container",
+        "use a smaller batch, shuffle buffer or cache, or fewer tasks a host (`slots`)",
+    ),
+    Code.KILLED_FROM_OUTSIDE: lambda c: (
+        "somebody sent it that signal: a scheduler, a person, a script"
+        + _if(
+            c.signal == signal.SIGKILL,
+            "; or it ran out of memory, and distrun may not read the kernel's record of that (see "
+            "dmesg)",
+        )
+    ),
+    Code.PREEMPTED: lambda c: (
+        _if(
+            c.path,
+            "a script's `kill 0` ends the script itself: write `trap 'kill $(jobs -p)' EXIT`; if "
+            "it waits for what it kills, write `exit 0` after its `wait`; or ",
+        )
+        + "somebody sent it SIGTERM, perhaps a scheduler that needs the machine; with `restart` in "
+        "the spec, the restart is not counted if the task had lived for 60 s or reported a step "
+        "through DISTRUN_NOTIFY"
     ),
     Code.CRASHED: lambda c: (
         "the program ends itself so: see in its last lines why"
@@ -741,5 +982,57 @@ ADVICE: Table = {
             "a fault in native code: of a library, its build, or the driver; see its last lines",
         )
     ),
+    Code.EXITED_BY_ITSELF: lambda c: (
+        "if that is what main() returns: `sys.exit(main())`, and absl's `app.run(main)`, print it "
+        "and exit 1, unless it is None or 0: let main() return nothing"
+        if c.name == "sys.exit"
+        else _if(c.name, f"set {c.name} (`env` of `program`) to see where; ")
+        + "see what it printed last: {output}".format_map(_Fields(c))
+    ),
+    Code.EXITED_WHILE_NEEDED: lambda c: (
+        f"{_lone_call(c.path)}every task must take part to the end: as many steps or batches for "
+        "each worker, and servers that join()"
+        + _if(
+            c.name,
+            f"; or, if each {c.name} trains by itself, as in TensorFlow 1, write "
+            "`workers: independent`",
+        )
+    ),
     Code.CHILD_CRASHED: lambda c: cause_advice(c._replace(code=Code.CHILD_KILLED)) or "",
+    Code.EXCEPTION_HIDDEN: lambda c: (
+        f"{_if(c.path, _unhidden(c.path))}a program should not exit 0 after an exception: raise "
+        "it again, or sys.exit(1)"
+    ),
+    Code.TIMEOUT_HIDDEN: lambda c: f"{_unhidden(c.path)}or raise the limit",
+    Code.COMMAND_FAILED: lambda c: f"{_unhidden(c.path)}or end that command with `|| exit 1`",
+    Code.NEVER_LISTENED: lambda c: (
+        f"create the strategy that the spec names{_if(c.name, f' (`tf.distribute.{c.name}`)')}, "
+        "with the TF_CONFIG that distrun sets, before anything else that uses TensorFlow; if the "
+        f"tasks need no contact, {_OWN_CONFIG}"
+    ),
+    Code.LISTENS_ON_LOOPBACK: lambda c: (
+        "let its server listen on 0.0.0.0 (all addresses), or on DISTRUN_ADDRESS"
+        + _if(
+            "127.0.1.1" in "".join(c.addresses),
+            "; /etc/hosts there gives 127.0.1.1 for the host's own name",
+        )
+    ),
+    Code.SUSPENDED: _WAS_STOPPED,
+    Code.NOT_ANSWERING: _WAS_STOPPED,
+    Code.COLLECTIVE_TIMED_OUT: lambda c: (
+        f"{_lone_call(c.path)}let no task do alone what takes so long (input, evaluation, a save), "
+        "or raise "
+        + ("`timeout` of init_process_group" if "Watchdog" in c.text else _TF_COLLECTIVE_LIMIT)
+        + "; every worker must take as many steps"
+    ),
+    Code.SERVED_ELSEWHERE: lambda c: (
+        "only the chief may create ParameterServerStrategy; in workers and ps, run "
+        "`tf.distribute.Server(...).join()` before it"
+        if c.expected
+        else f"{_SAME_CLUSTER}; if the program's own TF_CONFIG is meant, {_OWN_CONFIG}"
+    ),
+    Code.WAITED_FOR_OTHERS: _SAME_CLUSTER,
+    Code.JOB_DID_NOT_START: lambda c: (
+        _inner_advice(c) or "see where its tasks wait, or raise timeouts.start"
+    ),
 }
