@@ -273,7 +273,7 @@ class LogAnalysis:
             return True
         if not which.aside and self._trains_on_after(which):
             return self._ends_rank(which)
-        if self._code not in (None, 0, 1) and self._is_in_prose(which):
+        if self._code and self._is_in_prose(which):
             return False
         # A process that is not its own may have ended it: its master prints more, and exits.
         is_at_exit = self._code == 1 or (bool(self._code) and which.is_uncaught_aside)
@@ -297,7 +297,11 @@ class LogAnalysis:
     def _is_in_prose(self, which: Traceback) -> bool:
         """Whether a text that the program prints has this traceback as an example."""
         around = (*self.lines[: which.first][-1:], *self.lines[which.exception + 1 :][:1])
-        return around == ("", "") and which.linked is None and self._later_lines(which) > 0
+        files = [*filter(None, map(_FRAME.match, self.lines[which.first : which.exception]))]
+        # Python exits 1 by an exception: one of its own files has its whole path.
+        is_other = self._code != 1 or not any(each[1].startswith("/") for each in files)
+        is_alone = around == ("", "") and which.linked is None
+        return is_alone and is_other and self._later_lines(which) > 0
 
     def _is_of_handler(self, last: Traceback, first: Traceback) -> bool:
         """Whether what handles an exception, or cleans up after it, has a mistake of its own."""

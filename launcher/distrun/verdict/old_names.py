@@ -44,7 +44,7 @@ SUCCESSORS_IN_KERAS = {
 }
 OLD_MODULES = (
     r"No module named '[\w.]*\bkeras\.(?:wrappers\.scikit_learn|engine|utils\.(?:np|generic)_utils"
-    r"|preprocessing\.text"
+    r"|preprocessing\.text|backend\.tensorflow_backend"
     r"|layers\.(?:advanced_activations|convolutional|core|embeddings|merge|noise|normalization"
     r"|pooling|recurrent|wrappers))\b"
 )

@@ -297,7 +297,7 @@ _SETUP = (
              r"^EOFError: EOF when reading a line", r"^termios\.error: ", r"'/dev/tty'",
              r"\bno-tty\b",
          ),
-         line_patterns=(r"Aborted!$",),  # click
+         line_patterns=(r"(?:.*\S: ?)?Aborted!$",),  # click, after its question
          exit_codes=(1,)),
     Rule(Kind.NO_INPUT, Code.INPUT_EMPTY, any_of=("EOFError",), frames=("/getpass.py",)),
     Rule(Kind.PERMISSION, Code.PERMISSION_REFUSED,
@@ -395,6 +395,7 @@ _RESOURCES = (
          patterns=(
              r"^FileExistsError: \[Errno 17\]|\[Errno 39\]|\[Errno 16\].*\.nfs",
              r"\bcheckpoint\.tmp\w+; No such file",
+             r"^FileNotFoundError: .{0,300}(?:tmp|temp|part|incomplete)\w*' -> '",
          )),
     Rule(Kind.DISK_FULL, Code.DISK_EXHAUSTED,
          any_of=(
