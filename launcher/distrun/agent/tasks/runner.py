@@ -30,7 +30,7 @@ _PORT_CHECK_PART, _LONGEST_PORT_CHECK_INTERVAL = 0.1, 30.0
 """How long after the last look there is another one, as a part of the youngest task's life."""
 _PORT_CHECK_INTERVAL, _CONTACT_CHECK_INTERVAL, _AWAITED_PORT_CHECK_INTERVAL = 1.0, 0.5, 0.1
 """The least: usually, while a server has met nobody, and while others wait for one."""
-_PROGRAMS_SECONDS = (0.3, 1.0)
+_PROGRAMS_SECONDS = (0.02, 0.08, 0.3, 1.0)
 """When it is looked for the programs that a shell runs, before its usage is sampled."""
 _END_BYTES = 16384
 """How much of a log's end is searched for words about a limit or a port."""
