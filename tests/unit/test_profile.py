@@ -198,6 +198,7 @@ def slow(*parts: Any, **more: Any) -> Any:
         ([(STEP, 1.0, 1.0)], {}, [Obstacle.LONGER_STEPS]),
         ([(STEP, 1.0, 1.0)], {"others": ((GENERATOR, 0.8), ((), 0.2))},
          [Obstacle.BUSY_GENERATOR]),  # it computes in Python
+        ([(STEP, 1.0, 1.0)], {"others": (((TRAIN,), 0.8), ((), 0.2))}, [Obstacle.BUSY_THREAD]),
         ([(STEP, 1.0, 0.4)], {"throttled": 0.6, "quota": 0.4}, [Obstacle.THROTTLED]),
         ([(STEP, 0.8, 0.4), (LOADS, 0.2, 0.1)], {"throttled": 1.6, "quota": 0.4},
          [Obstacle.THROTTLED, Obstacle.MORE_OF_A_KIND]),

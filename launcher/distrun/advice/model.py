@@ -44,6 +44,7 @@ class Obstacle(str, Enum):
     SLOWER_GPU = "slower_gpu"
     LONGER_STEPS = "longer_steps"
     BUSY_GENERATOR = "busy_generator"
+    BUSY_THREAD = "busy_thread"
 
 
 class Reason(Frozen, kw_only=True):

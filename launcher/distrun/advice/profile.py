@@ -51,6 +51,8 @@ _OF_STEP = re.compile(r"(?i)^(?:\S*[._])?(?:train|fit|step|forward|backward|upda
 """The user's functions that call its innermost one count only if none of these calls it."""
 _GENERATORS = re.compile(r" [^ ]*/(?:script_ops|from_generator_op)\.py$")
 """Frames of threads in which TensorFlow calls the user's generator."""
+_BLOCKS = re.compile(r"\b(?:sleep|recv\w*|accept|acquire|read\w*|wait\w*|select|poll|join|get)\(")
+"""Calls in which a thread of the user's may wait."""
 _OUTERMOST = ("<module>", "_run_module_as_main")
 
 
@@ -70,6 +72,8 @@ class TaskProfile(Frozen, kw_only=True):
     has_gpu: bool = False
     generating: tuple[float, str] = (0.0, "")
     """The share in which a generator ran, and its line."""
+    computing: tuple[float, str] = (0.0, "")
+    """The same of another thread of the user's."""
     blocked: tuple[float, str] = (0.0, "")
     """The share in which its own Python used no core, and the line of most of that."""
 
@@ -222,6 +226,19 @@ class Timeline:
         """Whether the innermost function is a library's."""
         return self.frames[self._recording.stacks[stack][0]].is_of_library
 
+    def thread_at(self, moment: float) -> str | None:
+        """Return the line at which another thread of the user's computes then; None if none does.
+
+        In Python, it keeps the main thread from it.
+        """
+        found = (self.stack_at(thread, moment) for thread in self.others)
+        own = (stack for stack in found if stack is not None and not self.waits(stack))
+        lines = self._recording.frames
+        for stack in own:
+            if not _BLOCKS.search(lines[self._recording.stacks[stack][0]][3]):
+                return self.place(stack)
+        return None
+
     def generator_at(self, moment: float) -> str | None:
         """Return the user's line in a generator that runs then; None if none does.
 
@@ -257,8 +274,8 @@ def profile(
     blocked: dict[str, float] = defaultdict(float)
     spans = [*_spans(recording, [moment for moment, *_ in timeline.main])]
     generators = [timeline.generator_at(moment) for moment, *_ in spans]
-    lines = [each for each in generators if each is not None]
-    generating = len(lines) / max(1, len(spans)), max(lines, key=lines.count, default="")
+    threads = [timeline.thread_at(moment) for moment, *_ in spans]
+    generating, computing = map(_most, (generators, threads))
     is_bound = generating[0] > _ALWAYS
     for (moment, length, active, delay), generator in zip(spans, generators, strict=True):
         stack, kind, place = timeline.stack_at(timeline.main, moment), Kind.BUSY, ""
@@ -293,8 +310,15 @@ def profile(
         recording=recording,
         has_gpu=has_gpu,
         generating=generating,
+        computing=computing,
         blocked=(sum(blocked.values()) / total, max(blocked, key=lambda n: blocked[n], default="")),
     )
+
+
+def _most(lines: Sequence[str | None]) -> tuple[float, str]:
+    """Return the share of those that are not None, and the line that comes most often."""
+    known = [each for each in lines if each is not None]
+    return len(known) / max(1, len(lines)), max(known, key=known.count, default="")
 
 
 def _spans(
@@ -537,16 +561,22 @@ def _reasons(
         yield Reason(obstacle=Obstacle.SWAPPED, amount=mine.swapped_bytes)
     yield from _slower_clocks(mine, usual)
     if Kind.STEP in longer:
-        obstacle, (amount, median), place = Obstacle.LONGER_STEPS, longer[Kind.STEP], ""
-        amount, median = amount + delay, median + usual_delay  # all may wait for cores in it
-        generates = statistics.median(each.generating[0] for each in others)
-        if slowest.generating[0] - generates >= _LEAST_CORES:
-            obstacle, (amount, place), median = (
-                Obstacle.BUSY_GENERATOR,
-                slowest.generating,
-                generates,
-            )
-        yield Reason(obstacle=obstacle, amount=amount, usual=median, place=place)
+        yield _longer_steps(slowest, others, *longer[Kind.STEP], delay, usual_delay)
+
+
+def _longer_steps(
+    slowest: TaskProfile, others: Sequence[TaskProfile], amount: float, usual: float, *delays: float
+) -> Reason:
+    generates = statistics.median(each.generating[0] for each in others)
+    computes = statistics.median(each.computing[0] for each in others)
+    for obstacle, (share, place), median in (
+        (Obstacle.BUSY_GENERATOR, slowest.generating, generates),
+        (Obstacle.BUSY_THREAD, slowest.computing, computes),
+    ):
+        if share - median >= _LEAST_CORES:
+            return Reason(obstacle=obstacle, amount=share, usual=median, place=place)
+    amount, usual = amount + delays[0], usual + delays[1]  # all may wait for cores in it
+    return Reason(obstacle=Obstacle.LONGER_STEPS, amount=amount, usual=usual)
 
 
 def _slower_clocks(mine: Recording, others: Sequence[Recording]) -> Iterable[Reason]:

@@ -79,7 +79,10 @@ class ProgramCommand(click.Command):
             import difflib
 
             name = error.option_name
-            near = difflib.get_close_matches(name, error.possibilities or (), cutoff=_LIKE)
+            known = [
+                each for each in error.possibilities or () if len(each) > 4
+            ]  # --gpus is no --ps
+            near = difflib.get_close_matches(name, known, cutoff=_LIKE)
             text = f"{error.message} {self.said_of(name, ctx, given)}"
             raise click.NoSuchOption(name, text, possibilities=near, ctx=ctx) from None
 

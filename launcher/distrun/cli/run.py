@@ -31,7 +31,9 @@ class RunCommand(ProgramCommand):
 
     allow_interspersed_args = False
 
-    def said_of(self, *_: object) -> str:
+    def said_of(self, option: str, *_: object) -> str:
+        if (name := option.strip("-")) in ("gpus", "cpus"):
+            return f"For two workers: -n 2 --set 'cluster.worker={{count: 2, {name}: 1}}'"
         return "The script's own options follow SCRIPT; `distrun run --help` lists those of run."
 
 

@@ -389,6 +389,10 @@ def _is_custom(node: Node) -> bool:
 
 _ROLE_HINTS = {
     **dict.fromkeys(("master", "coordinator"), "write chief"),
+    **{
+        each: f"remove it; it is a key of a role: {{worker: {{count: 2, {each}: 1}}}}"
+        for each in ("gpus", "cpus")
+    },
     "cluster": "write its roles here, without this key",
     "task": "remove it: distrun gives each task its own",
 }

@@ -43,7 +43,9 @@ _TIMEOUT = re.compile(
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _STOPS_AT_ERROR = re.compile(r"\bset -\w*e|^#!.* -\w*e")
 _SEVERAL = re.compile(r";|&(?!>|\d)")
-TRIES_AGAIN = re.compile(r"(?m)^\s*(?:if|elif|until|while)\b.*py|\bbreak\b|&& exit\b|\|\|(?!\n).*\bpy")
+TRIES_AGAIN = re.compile(
+    r"(?m)^\s*(?:if|elif|until|while)\b.*py|\bbreak\b|&& exit\b|\|\|(?!\n).*\bpy"
+)
 """A shell script that does something else, or the same again, where a program has failed."""
 _INNER = re.compile(r"\$\([^)]*\)|`[^`]*`|'[^']*'|\"[^\"]*\"")
 """The parts of a line whose exit code is another's: of substitutions and quoted texts."""
