@@ -78,7 +78,7 @@ OF_CHILD = re.compile(
     r"|(?:killed by|terminated (?:by|with)) signal|EOFError|BrokenPipeError|ConnectionResetError"
     r"|exit ?code:? -?\d"
     r"|\b(?:(?:sub)?process(?:es)?|workers?|child(?:ren)?|loaders?)\b.{0,40}"
-    r"\b(?:exited|failed|died|crashed)\b"
+    r"\b(?:exited|failed|died|crashed|dead|killed|(?:not|no longer) alive|ended with -?\d)\b"
 )
 """What a program says if one of its own processes has gone."""
 OF_PROGRAM = re.compile(
