@@ -8,6 +8,7 @@ import socket
 import subprocess
 from typing import Any
 
+import psutil
 import pytest
 
 from harness.command import Distrun, write_program
@@ -53,12 +54,14 @@ def test_no_input_and_what_a_task_leaves_does_not_keep_the_job(distrun: Distrun)
     assert (done.returncode, done.stdout) == (0, "worker:0 | over\n")
 
 
-def test_no_reader_ends_the_job(distrun: Distrun) -> None:
+def test_no_reader_ends_the_job_and_only_its_supervisor_is_there(distrun: Distrun) -> None:
     launch = distrun.start(
         "launch", distrun.write_spec("while echo line; do sleep 0.01; done"),
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     assert not_none(launch.stdout).readline().endswith(b"line\n")
+    # No zombie of the checks of the program is left.
+    wait_until(lambda: len(psutil.Process(launch.pid).children()) == 1)
     not_none(launch.stdout).close()
     assert launch.wait(60) == 141
     assert distrun.status()["state"] == "stopped"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import time
@@ -279,7 +280,19 @@ class LaunchedJob(ShownJob):
 
     def _on_checked(self) -> None:
         if self._check is not None and self._check.read():
+            self._reap_later(self._check)
             self._end_check()
+
+    def _reap_later(self, check: ProgramCheck) -> None:
+        with contextlib.suppress(OSError):
+            exited = check.exit_descriptor()
+
+            def reap() -> None:
+                check.reap()
+                self._session.unwatch(exited)
+                os.close(exited)
+
+            self._session.watch(exited, reap)
 
     def _end_check(self) -> None:
         check, self._check = self._check, None

@@ -121,6 +121,17 @@ class ProgramCheck:
         found = self.warnings if self.wait(None if strict else _REFUSAL_SECONDS) else ()
         refuse_if(found, strict=strict, force=False)
 
+    def exit_descriptor(self) -> int:
+        """Return a descriptor that is readable when the process has ended, and is not reaped.
+
+        Raises:
+            OSError: it is reaped; or Linux is older than 5.3.
+        """
+        return os.pidfd_open(self._process.pid)
+
+    def reap(self) -> None:
+        self._process.poll()
+
     def close(self) -> None:
         """End the checks, without waiting for that."""
         if self._descriptor < 0:
