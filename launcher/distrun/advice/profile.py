@@ -21,7 +21,6 @@ from distrun.advice import gpus
 from distrun.advice.model import Kind, Obstacle, Reason
 from distrun.frozen import Frozen, replace
 from distrun.job.stacks import CONVERTED, Frame, ProcessStacks, Recording
-from distrun.tables import read_rows
 
 LEAST_GAIN = 0.1
 """Of the job's time: what costs less is not worth a word."""
@@ -45,10 +44,74 @@ _LEAST_TRIP, _SLOWER_TRIP = 0.002, 5.0
 _LONG_TRIP = 0.01
 """Seconds: a round trip between hosts that is slow even if those of all others are."""
 
-_FORMS = [row.split(" ", 2) for row in filter(None, read_rows(__spec__, "frames.txt"))]
-"""Which frames, what they do, and what they look like, between quotation marks."""
+_SAVING = (
+    r"(?:^|\.)_*(?:save(?:z|txt)?(?:_(?!\S*(?:train|fit) )[a-z_]+)?|(?:write_|make_)?checkpoint) "
+    r"(?!\S*/torch/[au])"
+)
+"""PyTorch's checkpoints of activations, in torch/utils, are a part of the step."""
+_EVALUATION = (
+    r"(?:^|\.)_*(?:evaluat(?:e|ion)|test)(?:_\w+)? \S*/(?:\w*keras|tensorflow\w*|transformers)/"
+)
+_OWN_EVALUATION = (
+    r"(?:^|\.)_*(?:(?:run|do|maybe)_)?(?:eval(?:uat(?:e|ion))?|val(?:id(?:at(?:e|ion))?)?|test)"
+    r"(?:_(?!\S*(?:train|fit))[a-z_]+)? (?!\S*(?:-packages|/lib(?:64)?/python3))"
+)
+"""Functions of the user: `train_and_evaluate` is none."""
+_NAMED = (
+    (Kind.SERVING, r"(?:^|\.)(?:join \S*/server_lib|serve_forever \S*/socketserver)\.py$"),
+    (Kind.SAVING, _SAVING),
+    (Kind.EVALUATION, _EVALUATION),
+    (Kind.EVALUATION, _OWN_EVALUATION),
+    (Kind.PRINTING, r" \S*/(?:tensorboard/\S*|callbacks/tensorboard|ops/summary_ops_v2)\.py$"),
+    (
+        Kind.TRACING,
+        r"(?:func_graph_from_py_func|_create_\w+_function|converted_call) [^ ]*/tensorflow/",
+    ),
+    (Kind.STEP, r" [^ ]*/tensorflow/python/distribute/cross_device_\w+\.py$"),
+    (Kind.INPUT, r"__next__ [^ ]*/(?:iterator_ops|input_lib|data_adapter|dataloader)\.py$"),
+    (Kind.INPUT, r"(?:_next_internal|get_next\w*) [^ ]*/(?:gen_dataset_ops|iterator_ops)\.py$"),
+)
+"""A stack with a frame whose function and file look so is of that kind: the first that fits."""
+_INNER = (
+    (Kind.IMPORTING, r" <frozen importlib"),
+    (Kind.INPUT, r"(?:^|\.)(?:next|get) [^ ]*/(?:multiprocessing/(?:pool|queues)|queue)\.py$"),
+    (Kind.PRINTING, r"(?<!__iter__) [^ ]*/(?:rich|tqdm|loguru|absl/logging|logging)/[^ /]*\.py$"),
+    (Kind.PRINTING, r" [^ ]*/(?:progbar|io_utils|generic_utils|arrayprint|_tensor_str)\.py$"),
+    (Kind.PRINTING, r"^print_v2 [^ ]*/logging_ops\.py$"),
+    (Kind.PRINTING, r"(?:^|\.)(?:log|add)(?:_\w+)? [^ ]*/(?:wandb|mlflow|comet_ml|tensorboardX)/"),
+    (Kind.INPUT, r"(?:^|\.)(?:read_file|decode_\w+) [^ ]*/tensorflow/"),
+    (Kind.SAVING, r"(?:^|\.)(?:create_dataset|make_new_dset|__setitem__|flush) [^ ]*/h5py/"),
+    (Kind.SAVING, r"(?:^|\.)(?:dump|to_(?:csv|hdf|parquet|pickle)) [^ ]*/(?:joblib|json|pandas)/"),
+)
+"""The same of the frames of libraries that the user's innermost function has called."""
+_STEP = ((Kind.STEP, r" [^ ]*/(?:tensorflow|keras|tf_keras|torch|jax|jaxlib)/"),)
+_INPUT_NAME = (
+    r"(?:^|\.)(?:(?:load|read|fetch)_\w*(?:batch|data|example|sample|image)"
+    r"|(?:next|get|make|prepare)_\w*(?:batch|data|example|sample|image)(?:e?s)? "
+    r"|\w*(?:batches|loader|dataset|samples) |__(?:next|getitem)__ "
+    r"|(?:pre_?process|augment|collate)(?:_\w+)? )"
+)
+_OWN_INPUT = ((Kind.INPUT, _INPUT_NAME),)
+_CALLER_NAME = (
+    r"(?:^|\.)(?:__(?:next|getitem)__|(?:(?:load|read|fetch|next|get|make|prepare)_(?:\w+_)?)?"
+    r"(?:batch(?:es)?|data|examples?|samples?|images?)|(?:\w+_)?loader) "
+)
+_CALLING_INPUT = ((Kind.INPUT, _CALLER_NAME),)
+"""The user's functions that call the innermost one, if that is called by none of a step."""
 _OF_STEP = re.compile(r"(?i)^(?:\S*[._])?(?:train|fit|step|forward|backward|update|loss)")
-"""The user's functions that call its innermost one count only if none of these calls it."""
+_OWN_GENERATOR = ((Kind.INPUT, r"(?:^|\.)(?:generate(?:_data|_batch)?|\w*generator) "),)
+"""The user's innermost function. A generator that calls what takes steps may be a model."""
+_COLLECTIVE = (
+    r"(?i)\b(?:recv(?:_into|from|msg)?|accept|barrier|bcast|broadcast|gather|scatter"
+    r"|all_?(?:reduce|gather)|reduce_?scatter)\("
+)
+"""Calls by which the tasks of a program with its own communication wait for each other."""
+_BY_LINE = (
+    (Kind.PRINTING, r"\bprint\(|\b(?:stdout|stderr)\.(?:write|flush)\("),
+    (Kind.SAVING, r"\bpickle\.dump\(|\bPickler\(|\bfsync\(|\.(?:tofile|write_bytes)\("),
+    (Kind.STEP, r"\.(?:item|cpu|block_until_ready)\(\)|\.(?:to|cuda)\("),  # wait for a device
+    (Kind.STEP, _COLLECTIVE),
+)
 _GENERATORS = re.compile(r" [^ ]*/(?:script_ops|from_generator_op)\.py$")
 """Frames of threads in which TensorFlow calls the user's generator."""
 _BLOCKS = re.compile(r"\b(?:sleep|recv\w*|accept|acquire|read\w*|wait\w*|select|poll|join|get)\(")
@@ -206,10 +269,12 @@ class Timeline:
         line = [self._recording.frames[i][3] for i in stack[:1]]
         line = [each for each in line if not re.search(r"\)\s*;", each)]  # it has several calls
         callers = [*takewhile(lambda key: not _OF_STEP.search(key), (keys[n] for n in of_user))]
-        texts = {"all": keys, "inner": inner, "own": own, "callers": callers, "line": line}
-        for which, kind, form in _FORMS:
-            if any(re.search(form[1:-1], text) for text in texts[which]):
-                return Kind[kind.upper()]
+        first = ((_NAMED, keys), (_INNER, inner), (_OWN_INPUT, own), (_CALLING_INPUT, callers))
+        last = ((_STEP, inner), (_BY_LINE, line), (_OWN_GENERATOR, callers))
+        for rules, texts in (*first, *last):
+            for kind, form in rules:
+                if any(re.search(form, text) for text in texts):
+                    return kind
         return Kind.OWN
 
     def place(self, stack: int) -> str:

@@ -11,15 +11,36 @@ from distrun.agent.protocol import Cause, Code
 from distrun.spec.host_spec import SshSpec
 from distrun.supervisor.hosts.bootstrap import EXIT_TOO_OLD, TOO_OLD
 from distrun.supervisor.hosts.ssh_command import login_command
-from distrun.tables import read_rows
 
 SSH_FAILED = 255
 _LAST_LINES = 3
 _LONGEST_TEXT = 300
 _SHELL_STATUSES = {126: Code.PYTHON_NOT_EXECUTABLE, 127: Code.PYTHON_MISSING}
 """What a shell's exit code says of the command, python3."""
-_PHRASES = [row.split(" ", 1) for row in read_rows(__spec__, "ssh_phrases.txt")]
-"""The codes of failures, and the phrases by which ssh reports them."""
+
+
+_PHRASES = {
+    Code.SSH_OPTION_REFUSED: ("command-line line 0", "command-line: line 0"),
+    Code.SSH_CONFIGURATION_REFUSED: ("Bad configuration option", "bad configuration options"),
+    Code.HOST_KEY_CHANGED: (
+        "REMOTE HOST IDENTIFICATION HAS CHANGED", "differs from the key for the IP"
+    ),
+    Code.HOST_KEY_UNKNOWN: ("Host key verification failed", "host key is known for"),
+    Code.LOGIN_REFUSED: (
+        "Permission denied (", "Permission denied, please", "Too many authentication failures"
+    ),
+    Code.SSH_NAME_NOT_RESOLVED: ("Could not resolve hostname",),
+    Code.SSH_PORT_CLOSED: ("Connection refused",),
+    Code.SSH_NO_ROUTE: ("No route to host", "Network is unreachable", "Host is down"),
+    Code.NO_COMMON_ALGORITHM: ("Unable to negotiate",),
+    Code.BANNER_MISSING: ("during banner exchange",),
+    Code.SSH_TIMED_OUT: ("timed out", "not responding"),
+    Code.CLOSED_BY_SSHD: (
+        "Connection closed by", "Connection reset by", "closed by remote host"
+    ),
+    Code.CLOSED_BY_PROXY: ("Connection to UNKNOWN port",),
+}  # fmt: skip
+"""The phrases by which ssh reports each kind of failure; the first that occurs counts."""
 _FULL = "No space left on device"
 _UNANSWERED = "exchange_identification:"
 """ssh prints this before the reason if a connection ended without any answer."""
@@ -140,7 +161,8 @@ def is_transient(status: int, stderr: str) -> bool:
 
 
 def _reported_failure(stderr: str) -> Code | None:
-    return next((Code(code) for code, phrase in _PHRASES if phrase in stderr), None)
+    found = (code for code, signs in _PHRASES.items() if any(sign in stderr for sign in signs))
+    return next(found, None)
 
 
 def _last_lines(text: str) -> str:
