@@ -293,7 +293,8 @@ def test_a_parameter_server_without_time_and_what_has_the_cores_are_told() -> No
         found = advise_by_profiles([look] * 3, (), {}, {"chief:0": 9.0}, {"ps:0"})
         told.append(found is not None and found.symptom is Symptom.WAITED_FOR)
     assert told == [True, True, False, False]
-    for more, words in ((quota, "its cgroup's"), ({"wait": 0.6, "host_busy": 6.4}, "other proc")):
+    own = {"wait": 0.6, "helpers_busy": 3.0}, "its other proc"
+    for more, words in ((quota, "its cgroup's"), ({"wait": 0.6, "host_busy": 6.4}, "other"), own):
         look = [profiled((STEP, 1.0, 0.4), **more)]
         view = profile_view(look, None, Stacks(), 80, {}, has_program=True)
         assert str(view.renderables[-1]).startswith(f"worker:0: {words}")

@@ -563,10 +563,18 @@ def hindrance(profiles: Sequence[TaskProfile], hosts: Mapping[str, str]) -> Hind
     most = max(profiles, key=lambda each: each.shares.get(Kind.NO_CORE, 0.0), default=None)
     if most is None or most.shares.get(Kind.NO_CORE, 0.0) < LEAST_GAIN:
         return None
-    neighbour = _neighbour(most, profiles, hosts)
-    reason = _quota(most) if most.throttled >= LEAST_GAIN else neighbour
-    is_known = reason is not neighbour or neighbour.amount >= _LEAST_CORES
-    return Hindrance(task=most.task, reason=reason) if is_known else None
+    if most.throttled >= LEAST_GAIN:
+        return Hindrance(task=most.task, reason=_quota(most))
+    own = _own_processes(most, [each for each in profiles if each is not most])
+    reason = max(_neighbour(most, profiles, hosts), own, key=lambda each: each.amount)
+    return Hindrance(task=most.task, reason=reason) if reason.amount >= _LEAST_CORES else None
+
+
+def _own_processes(task: TaskProfile, others: Sequence[TaskProfile]) -> Reason:
+    """How many cores the task's other processes use."""
+    amount, *usual = (each.recording.helpers_busy / each.seconds for each in (task, *others))
+    usually = statistics.median(usual or [0.0])
+    return Reason(obstacle=Obstacle.OWN_PROCESSES, amount=amount, usual=usually)
 
 
 def _quota(task: TaskProfile) -> Reason:
@@ -606,12 +614,9 @@ def _reasons(
     cores = statistics.median(each.cores for each in usual)
     if mine.cores < cores:
         yield Reason(obstacle=Obstacle.FEWER_CORES, amount=mine.cores, usual=cores)
-    helped, *others_helped = (
-        each.recording.helpers_busy / each.seconds for each in (slowest, *others)
-    )
-    if helped - statistics.median(others_helped) >= _LEAST_CORES:
-        usually = statistics.median(others_helped)
-        yield Reason(obstacle=Obstacle.OWN_PROCESSES, amount=helped, usual=usually)
+    helped = _own_processes(slowest, others)
+    if helped.amount - helped.usual >= _LEAST_CORES:
+        yield helped
     starved = statistics.median(each.starved for each in others)
     delay, usual_delay = shares.get(Kind.NO_CORE, (0.0, 0.0))
     is_starved = slowest.starved - starved >= LEAST_GAIN and delay - usual_delay >= _LEAST_SHARE
