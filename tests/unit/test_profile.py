@@ -249,7 +249,12 @@ def test_a_slow_link_is_told_though_another_task_works_longer_to_receive() -> No
         ((TRACES, 0.3, 1.0), {}, Symptom.TRACING),
         (((TRAIN, MODULE), 0.3, 1.0), {}, None),  # nobody knows whether its own Python must be so
         (((TRAIN, MODULE), 0.3, 0.0), {}, Symptom.BLOCKED),
-        (((TRAIN, MODULE), 0.3, 0.0), {"wait": 0.3}, None),  # it may wait for a core
+        (
+            ((TRAIN, MODULE), 0.3, 0.0),
+            {"wait": 1.0, "first_thread": [(0, 0), (9, 0)]},
+            Symptom.BLOCKED,
+        ),  # only a library's threads wait for cores
+        (((TRAIN, MODULE), 0.3, 0.0), {"wait": 0.5, "first_thread": [(0, 0), (9, 9)]}, None),
         ((EVALUATES, 0.6, 1.0), {}, None),  # it may well be so
         ((STEP, 0.3, 0.4), {"throttled": 0.3, "quota": 0.5}, Symptom.THROTTLED),
     ],

@@ -35,8 +35,6 @@ _ALWAYS = 0.9
 """A generator that runs so much of the time never waits for the steps: they wait for it."""
 _LEAST_CORES = 0.3
 """Of a host, used by others; or used more by a generator than by those of the others."""
-_LITTLE = 0.25
-"""Of the time without a core: a task that waits longer for one may wait for nothing else."""
 _LEAST_SWAPPED = 100 << 20
 _CLOCK_RATIO = 0.85
 _LEAST_TRIP, _SLOWER_TRIP = 0.002, 5.0
@@ -228,7 +226,8 @@ class Timeline:
         self._keys = [f"{each.function[:300]} {each.file[-1000:]}" for each in self.frames]
         self._kinds: dict[int, Kind] = {}
         threads = sorted(recording.threads, key=self._is_main, reverse=True)
-        if threads and self._only_waits(threads[0]):
+        self.is_first_main = not (threads and self._only_waits(threads[0]))
+        if not self.is_first_main:
             threads.sort(key=self._steps, reverse=True)
         self.main = threads[0] if threads else ()
         self.others = threads[1:]
@@ -342,14 +341,14 @@ def profile(
     threads = [timeline.thread_at(moment) for moment, *_ in spans]
     generating, computing = map(_most, (generators, threads))
     is_bound = generating[0] > _ALWAYS
-    for (moment, length, active, delay), generator in zip(spans, generators, strict=True):
+    for (moment, length, active, delay, main), generator in zip(spans, generators, strict=True):
         stack, kind, place = timeline.stack_at(timeline.main, moment), Kind.BUSY, ""
         if stack is not None:
             kind, place = timeline.kind(stack), timeline.place(stack)
         if kind is Kind.INPUT and generator is not None:
             place = generator
-        if kind is Kind.OWN and not has_gpu and delay <= _LITTLE * (1 - active):
-            blocked[place] += length * (1 - active)
+        if kind is Kind.OWN and not has_gpu:
+            blocked[place] += length * (1 - (main if timeline.is_first_main else active))
         parts = [(kind, 1.0, place)]
         is_made_elsewhere = stack is not None and timeline.waits(stack) and generator is None
         if kind is Kind.INPUT and is_made_elsewhere:  # threads that make it may get no core
@@ -388,11 +387,11 @@ def _most(lines: Sequence[str | None]) -> tuple[float, str]:
 
 def _spans(
     recording: Recording, moments: Sequence[float]
-) -> Iterable[tuple[float, float, float, float]]:
+) -> Iterable[tuple[float, float, float, float, float]]:
     """Yield the times between two readings; if stacks were sampled, only while they were.
 
-    Each is its middle, its length, and two shares of it: when the process was active, or waited for
-    a core, and when it waited for a core.
+    Each is its middle, its length, and three shares of it: when the process was active, or waited
+    for a core, when it waited for a core, and when its first thread did one of both.
     """
     readings = recording.readings
     delays = _delays(readings)
@@ -405,7 +404,17 @@ def _spans(
             continue
         running = min(1.0, max(0.0, used_after - used) / length)
         delay = min(1.0 - running, max(waited, throttled))
-        yield middle, length, running + delay, delay
+        first = _rate(recording.first_thread, middle, running + delay)
+        yield middle, length, running + delay, delay, first
+
+
+def _rate(counted: Sequence[tuple[float, float]], moment: float, default: float) -> float:
+    """Return how fast a counter grows at a moment. `counted`: moments, and its values then."""
+    if len(counted) < 2:
+        return default
+    after = min(max(1, bisect_right(counted, moment, key=lambda each: each[0])), len(counted) - 1)
+    (start, before), (end, value) = counted[after - 1 : after + 1]
+    return min(1.0, (value - before) / max(1.0, end - start))
 
 
 def _delays(readings: Sequence[tuple[float, float, float]]) -> list[float]:

@@ -80,6 +80,8 @@ class Recording(Frozen, kw_only=True):
     """For each thread, its stacks: the moment from which on, and the index."""
     readings: tuple[tuple[float, float, float], ...]
     """Moment, CPU milliseconds of the process, and those that its threads waited for a core."""
+    first_thread: tuple[tuple[float, float], ...] = ()
+    """More rarely: a moment, and the milliseconds its first thread ran or waited for a core."""
     throttled: float
     """Seconds for which the quota of its cgroup kept it from running."""
     host_busy: float

@@ -54,6 +54,7 @@ class _Recording:
         self._before = _counters(pid, *helpers)
         self._readings: List[Tuple[float, float, float]] = []
         self._delay = 0.0
+        self._first_thread: List[Tuple[float, float]] = []
         self._looks: List[Tuple[float, int, Optional[subprocess.Popen[bytes]]]] = []
         self._program, self._pause = program, max(_LOOK_SECONDS, seconds / _MOST_LOOKS)
         self._output, self._messages = os.memfd_create("profile", 0), os.memfd_create("errors", 0)
@@ -86,7 +87,8 @@ class _Recording:
         if is_late and self._process is not None:
             self._process.send_signal(signal.SIGINT)
         if len(self._readings) % _READINGS_PER_DELAY == 0:
-            self._delay = _delay(self.pid)
+            self._delay, first = _delay(self.pid)
+            self._first_thread.append((round(1e3 * (time.time() - self._began), 1), first))
         now, used = time.time() - self._began, cpu_seconds(self.pid)
         if now > self._pause * (len(self._looks) + 0.5) and not is_late:
             self._looks.append((now, *_try(self._look, (-1, None))))
@@ -112,6 +114,7 @@ class _Recording:
         after = _counters(self.pid, *self._helpers)
         recording: Dict[str, Any] = {
             "readings": self._readings,
+            "first_thread": self._first_thread,
             **{name: after[name] - before for name, before in self._before.items()},
             **_state(self.pid),
             "connections": _connections(self.pid, *traffic),
@@ -251,14 +254,17 @@ def cpu_seconds(pid: int) -> float:
         return 0.0
 
 
-def _delay(pid: int) -> float:
-    """Milliseconds for which threads could run, and waited for a core."""
+def _delay(pid: int) -> Tuple[float, float]:
+    """Milliseconds for which threads waited for a core, and the first one ran or waited for one."""
     folder = "/proc/{}/task/".format(pid)
-    found = 0
+    found, first = 0, 0
     for thread in _try(lambda: os.listdir(folder), []):
         path = folder + thread + "/schedstat"
-        found += _try(lambda path=path: int(processes.read_short(path).split()[1]), 0)  # type: ignore[misc]
-    return round(found / 1e6, 1)
+        times = _try(lambda path=path: processes.read_short(path).split(), (0, 0))  # type: ignore[misc]
+        ran, waited = map(int, times[:2])
+        found += waited
+        first += ran + waited if thread == str(pid) else 0
+    return round(found / 1e6, 1), round(first / 1e6, 1)
 
 
 def _counters(pid: int, helpers: List[int], own: List[int]) -> Dict[str, float]:
