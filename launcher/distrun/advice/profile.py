@@ -112,7 +112,7 @@ _BY_LINE = (
 )
 _GENERATORS = re.compile(r" [^ ]*/(?:script_ops|from_generator_op)\.py$")
 """Frames of threads in which TensorFlow calls the user's generator."""
-_BLOCKS = re.compile(r"\b(?:sleep|recv\w*|accept|acquire|read\w*|wait\w*|select|poll|join|get)\(")
+_BLOCKS = re.compile(r"\b(?:sleep|recv\w*|accept|acquire|read\w*|wait\w*|select|poll)\(")
 """Calls in which a thread of the user's may wait."""
 _OUTERMOST = ("<module>", "_run_module_as_main")
 
