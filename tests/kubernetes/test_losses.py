@@ -76,9 +76,7 @@ def test_a_node_that_is_cut_off(pods: Cluster, distrun: Distrun, pod_spec: PodSp
 
     assert "is lost: no sign of life for 8 s (timeouts.link)" in events
     assert distrun("logs").stdout.count("step 2 of attempt 1\n") == 2
-    # All that is left is deleted, which its node cannot confirm before it is back.
-    assert all("deletionTimestamp" in each["metadata"] for each in pods.objects())
-    pods.kubectl("delete", "pods", "--all", "--force", "--grace-period=0")
+    wait_until(lambda: not pods.objects(), what="no object of the job is left")
 
 
 # The last one: after an outage of all nodes, this Kubernetes replaces no pod of a lost node.

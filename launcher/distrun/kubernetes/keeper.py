@@ -389,13 +389,28 @@ class Keeper:
                     print(f"the Job {self._name} is left: {error.cause.text}", file=sys.stderr)  # noqa: T201 - its log
                     return
                 time.sleep(_RETRY_SECONDS)
-        left = self._wait_for_end(due - time.monotonic(), None)
-        if left:
-            print(f"not ended yet: {', '.join(left)}", file=sys.stderr)  # noqa: T201 - its log
+        self._wait_for_end(due - time.monotonic(), None)
+        self._remove_stuck_pods()
         self._is_created = False
         self._next_watch.cancel()
         self._pods.clear()
         self._of_host.clear()
+
+    def _remove_stuck_pods(self) -> None:
+        """Remove the pods whose nodes do not say that they have ended: they would stay for ever."""
+        stuck = sorted(name for name, pod in self._pods.items() if not pods.has_ended(pod))
+        if not stuck:
+            return
+        why = "their tasks may still run"
+        if self._is_released:  # they have ended, at the latest with their lease
+            options = ("--grace-period=0", "--force", "--ignore-not-found", "--wait=false")
+            try:
+                kubectl.run([*self._kubectl, "delete", "pod", *stuck, *options])
+            except CauseError as error:
+                why = error.cause.text
+            else:
+                return
+        print(f"pods are left: {', '.join(stuck)}: {why}", file=sys.stderr)  # noqa: T201 - its log
 
     def _wait_for_end(self, seconds: float, names: Collection[str] | None) -> list[str]:
         """Wait until nothing runs in these pods; None: until all are gone, or about to go.
