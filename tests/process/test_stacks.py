@@ -14,6 +14,7 @@ from distrun.agent.tasks import stacks
 from distrun.job import control
 from harness.command import Distrun, recorded_events, run_here, write_program
 from harness.json_page import PAGE, Reader
+from harness.processes import with_argument
 from harness.programs import ACCEPTS, hanging_script, training_program
 from harness.terminal import OpenTerminal
 from harness.values import not_none
@@ -161,7 +162,7 @@ def test_a_profile_shows_what_was_sampled_until_the_end(distrun: Distrun) -> Non
     agents = psutil.Process(distrun.status()["supervisor_pid"]).children
 
     def recorders() -> list[psutil.Process]:
-        return [each for each in agents(recursive=True) if "record" in each.cmdline()]
+        return with_argument(agents(recursive=True), "record")
 
     given_up = distrun.start("profile", "--seconds", "250.5")
     wait_until(recorders)
