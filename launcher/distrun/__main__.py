@@ -2,6 +2,7 @@
 
 # Not signal: Ctrl-C while that is being imported would show a traceback.
 import _signal  # type: ignore[import-not-found]
+import gc
 import os
 import sys
 
@@ -13,6 +14,8 @@ except OSError:  # that folder is gone
 
 _LAUNCHES = ("launch", "run", "resume")
 _ASKS = {"-h", "--help", "--dry-run", "--resume-lost"}
+_ALLOCATIONS = 50_000
+"""Between two looks for garbage: Python's usual 700 are over after each few imports."""
 _DESCRIPTORS = 24
 """A command that cannot open as many refuses to begin. Hosts and tasks of a job need more."""
 _MEMORY = 32 << 20
@@ -22,6 +25,7 @@ _MEMORY = 32 << 20
 def main() -> None:
     """Run the command line. Ctrl-C while it is being imported ends it without a traceback."""
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    gc.set_threshold(_ALLOCATIONS)
     _open_closed_streams()
     try:
         _try_resources()

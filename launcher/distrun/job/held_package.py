@@ -1,10 +1,10 @@
 """The package as it was when a job began: what is imported or read later comes from memory.
 
 Its files may be replaced while a job runs, by an upgrade or a change of branch, or removed. What a
-job's processes import late would then not fit what they have imported. So its supervisor reads all
-files before the first task starts, its launch meanwhile, the commands that follow it once they have
-found it, and the agent of this machine its own. Agents on other hosts have all their modules in
-memory.
+job's processes import late would then not fit what they have imported. So its launch reads all
+files before it forks the supervisor, which forks the agent of this machine. Processes that are no
+forks, and commands that follow a job, read them themselves. Agents on other hosts have all their
+modules in memory.
 """
 
 from __future__ import annotations

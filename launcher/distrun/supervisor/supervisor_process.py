@@ -41,11 +41,14 @@ _early: tuple[ForkedProcess, socket.socket] | None = None
 
 def start_early() -> None:
     """Fork a supervisor for the first :func:`start`, if possible. It ends with this process."""
+    from distrun.job import held_package
+
     global _early  # noqa: PLW0603 - there is one in a process
     importlib.import_module(_COMMON)
     if not _is_plain():
         return
     with contextlib.suppress(OSError):
+        held_package.hold()
         _early = with_socket(
             lambda served: ForkedProcess(
                 _run,
