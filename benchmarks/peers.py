@@ -41,9 +41,11 @@ class Peers:
         """What the programs of `root` need, because they are not where they were built for."""
         libraries = self.root / "usr" / "lib" / "x86_64-linux-gnu"
         found = (libraries, libraries / "openmpi" / "lib", self.root / "lib" / libraries.name)
+        prefix = self.root / "usr"
+        has_own = (prefix / "share" / "openmpi").exists()  # else this machine has the package
         return {
             "LD_LIBRARY_PATH": ":".join(map(str, found)),
-            "OPAL_PREFIX": str(self.root / "usr"),
+            **({"OPAL_PREFIX": str(prefix)} if has_own else {}),
             "PMIX_MCA_pcompress_base_silence_warning": "1",
         }
 
