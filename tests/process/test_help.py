@@ -222,7 +222,8 @@ def test_keys_kinds_and_exit_codes_are_explained(distrun: Distrun) -> None:
 
     assert set(topics("kind")) == {kind.value for kind in Kind}
     names = {"straggler": "waited_for", "segv": "crash", "cuda": "gpu_memory", "stuck": "stalled",
-             "lost": "supervisor_died", "watch": "kill", "SIGTERM": "143"}  # fmt: skip
+             "slow": "behind", "lost": "supervisor_died", "watch": "kill",
+             "SIGTERM": "143"}  # fmt: skip
     for name, kind in names.items():
         assert explained(distrun, name).startswith(explained(distrun, kind))
     both = explained(distrun, "oom")
