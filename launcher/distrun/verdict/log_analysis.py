@@ -199,6 +199,12 @@ class Frame(Frozen):
         return place if self.function == "<module>" else f"{place} in {self.function}"
 
 
+def _without_bar(line: str) -> str:
+    # The searches take far longer than these looks, and few lines have a bar.
+    line = BAR.sub("", line) if "%|" in line else line
+    return _BAR_BEFORE_FATAL.sub("", line) if "Fatal Python error: " in line else line
+
+
 class LogAnalysis:
     """The last lines of a task's last attempt, and the error in them.
 
@@ -212,7 +218,7 @@ class LogAnalysis:
         start = tail.begin
         text = _COLOUR.sub("", tail.raw[start:].decode("utf-8", "replace")).rstrip("\n")
         lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-        cut = [_BAR_BEFORE_FATAL.sub("", BAR.sub("", line[:_LONGEST_LINE])) for line in lines]
+        cut = [_without_bar(line[:_LONGEST_LINE]) for line in lines]
         raw, self._places = plain_lines(cut[-_MOST_LINES:])
         self._raw = raw[:stop]
         self.lines = [GROUP.sub("", line, count=1) for line in self._raw]
