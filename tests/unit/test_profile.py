@@ -375,7 +375,7 @@ def test_of_many_tasks_for_long_an_answer_can_be_read(monkeypatch: pytest.Monkey
 
 def test_a_thread_that_has_ended_is_not_recorded_on() -> None:
     """py-spy says only when a stack changes, not that its thread has ended."""
-    seen, found = sampling._Recording("worker:0", 1, None, 4, [[], []]), dict[str, Any]()
+    seen, found = sampling._Recording("worker:0", 1, None, 4, ([], [])), dict[str, Any]()
     where = {n: {"name": ("<module>", "weigh")[n], "filename": "a.py", "line": 1} for n in (0, 1)}
     ends = [(n, *end) for end in (("B", 0), ("E", 4_000_000)) for n in where]
     events = [{"tid": n, "ph": ph, "ts": at, **where[n], "args": where[n]} for n, ph, at in ends]

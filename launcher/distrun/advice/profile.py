@@ -640,11 +640,12 @@ def _reasons(
         yield Reason(obstacle=Obstacle.SWAPPED, amount=mine.swapped_bytes)
     yield from _slower_clocks(mine, usual)
     if Kind.STEP in longer:
-        yield _longer_steps(slowest, others, *longer[Kind.STEP], delay, usual_delay)
+        step, usual_step = longer[Kind.STEP]  # all may wait for cores in it
+        yield _longer_steps(slowest, others, step + delay, usual_step + usual_delay)
 
 
 def _longer_steps(
-    slowest: TaskProfile, others: Sequence[TaskProfile], amount: float, usual: float, *delays: float
+    slowest: TaskProfile, others: Sequence[TaskProfile], amount: float, usual: float
 ) -> Reason:
     generates = statistics.median(each.generating[0] for each in others)
     computes = statistics.median(each.computing[0] for each in others)
@@ -654,7 +655,6 @@ def _longer_steps(
     ):
         if share - median >= _LEAST_CORES:
             return Reason(obstacle=obstacle, amount=share, usual=median, place=place)
-    amount, usual = amount + delays[0], usual + delays[1]  # all may wait for cores in it
     return Reason(obstacle=Obstacle.LONGER_STEPS, amount=amount, usual=usual)
 
 

@@ -79,9 +79,8 @@ class ProgramCommand(click.Command):
             import difflib
 
             name = error.option_name
-            known = [
-                each for each in error.possibilities or () if len(each) > 4
-            ]  # --gpus is no --ps
+            # --gpus is no --ps.
+            known = [each for each in error.possibilities or () if len(each) > len("--ps")]
             near = difflib.get_close_matches(name, known, cutoff=_LIKE)
             text = f"{error.message} {self.said_of(name, ctx, given)}"
             raise click.NoSuchOption(name, text, possibilities=near, ctx=ctx) from None

@@ -412,21 +412,16 @@ class Keeper:
                 return
         print(f"pods are left: {', '.join(stuck)}: {why}", file=sys.stderr)  # noqa: T201 - its log
 
-    def _wait_for_end(self, seconds: float, names: Collection[str] | None) -> list[str]:
-        """Wait until nothing runs in these pods; None: until all are gone, or about to go.
-
-        Returns those of which that is not so.
-        """
+    def _wait_for_end(self, seconds: float, names: Collection[str] | None) -> None:
+        """Wait until nothing runs in these pods; None: until all are gone, or about to go."""
         due = time.monotonic() + seconds
         while True:
-            known = self._pods if names is None else {each: self._pods.get(each) for each in names}
-            left = [
-                name
-                for name, pod in known.items()
-                if pod and not (pods.is_over(pod) and (names or pods.is_ending(pod)))
-            ]
-            if not left or self._watch is None or due < time.monotonic():
-                return sorted(left)
+            known = self._pods.values() if names is None else map(self._pods.get, names)
+            is_awaited = any(
+                pod and not (pods.is_over(pod) and (names or pods.is_ending(pod))) for pod in known
+            )
+            if not is_awaited or self._watch is None or due < time.monotonic():
+                return
             syscalls.wait_until_ready([self._watch.output.fileno()], [], due - time.monotonic())
             self._read_watch()
 

@@ -1,7 +1,7 @@
 """The supervisor's process: a fork of the launch command.
 
-The command forks it first of all. While one process reads the spec, the other imports what a
-supervisor needs, and forks the agent of this machine in the same way.
+The command forks it as soon as it has imported what both need. While one process reads the spec,
+the other imports what only a supervisor needs, and forks the agent of this machine in the same way.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from distrun.job import held_package
 from distrun.supervisor.forked_process import ForkedProcess, Process, with_socket
 
 _HARMLESS = {
@@ -41,8 +42,6 @@ _early: tuple[ForkedProcess, socket.socket] | None = None
 
 def start_early() -> None:
     """Fork a supervisor for the first :func:`start`, if possible. It ends with this process."""
-    from distrun.job import held_package
-
     global _early  # noqa: PLW0603 - there is one in a process
     importlib.import_module(_COMMON)
     if not _is_plain():

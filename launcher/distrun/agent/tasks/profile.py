@@ -47,7 +47,12 @@ class _Recording:
     """The samples of one process, and readings: milliseconds, CPU ms, ms of waiting for a core."""
 
     def __init__(
-        self, task: str, pid: int, program: Optional[int], seconds: int, helpers: List[List[int]]
+        self,
+        task: str,
+        pid: int,
+        program: Optional[int],
+        seconds: int,
+        helpers: Tuple[List[int], List[int]],
     ) -> None:
         self._found: Dict[str, Any] = {"task": task, "pid": pid}
         self.pid, self._helpers, self._began = pid, helpers, time.time()
@@ -182,7 +187,7 @@ def record(
     helpers = {t: [pid for pid in each if pid not in chosen.values()] for t, each in pids.items()}
     all_helpers = [pid for each in helpers.values() for pid in each]
     recordings = [
-        _Recording(task, pid, program, seconds, [all_helpers, helpers[task]])
+        _Recording(task, pid, program, seconds, (all_helpers, helpers[task]))
         for task, pid in chosen.items()
     ]
     began, traffic = time.monotonic(), sock_diag.traffic()
@@ -268,7 +273,7 @@ def _delay(pid: int) -> Tuple[float, float]:
 
 
 def _counters(pid: int, helpers: List[int], own: List[int]) -> Dict[str, float]:
-    """Counters, in seconds. `helpers`: the processes that are not recorded. `own`: the task's."""
+    """Counters, in seconds. `helpers`: processes that are not recorded; `own`: the task's."""
     helped = sum(map(cpu_seconds, helpers))
     return {
         "throttled": _try(lambda: facts.throttled_seconds(pid), 0.0),
