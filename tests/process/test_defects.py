@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -91,11 +92,27 @@ echo "2/10 [==>...........................] - loss: 0.1"
 FAILURE = "echo 'Traceback (most recent call last):' >&2; echo 'ValueError: bad' >&2; exit 3"
 
 
+def test_modules_that_a_launch_imports_late_are_compiled_for_the_next_one(
+    distrun: Distrun, package: ChangedPackage
+) -> None:
+    for folder in list(package.folder.rglob("__pycache__")):
+        shutil.rmtree(folder)
+    distrun.launch("exit 0")
+    compiled = {each.name.partition(".")[0] for each in package.folder.rglob("*.pyc")}
+    assert compiled >= {"launched_job", "supervisor", "runner"}
+
+
 def break_in_place(package: ChangedPackage) -> None:
     """Write other modules into the files, as an editable installation does."""
     shutil.rmtree(package.folder / "__pycache__", ignore_errors=True)
     for path in package.folder.rglob("*.py"):
         path.write_text("raise RuntimeError('of a later version')\n")
+
+
+def has_held(launch: subprocess.Popen[str]) -> bool:
+    """Whether the supervisor has read what it has not imported: after the launch itself."""
+    supervisor = psutil.Process(launch.pid).children()[0]
+    return bool(supervisor.io_counters().read_chars > 2 << 20)
 
 
 def go(folder: Path, what: str) -> None:
@@ -114,6 +131,8 @@ def test_foreground_jobs_end_or_are_stopped(distrun: Distrun, package: ChangedPa
     stopped = started(distrun, "stopped")
     wait_until(lambda: len(list(distrun.cwd.glob("*-worker:*-0"))) == 4, what="tasks are up")
     family = psutil.Process(stopped.pid).children(recursive=True)
+    for launch in (failing, stopped):
+        wait_until(partial(has_held, launch), timeout=30, what="the package is held")
     break_in_place(package)
     stopped.send_signal(signal.SIGINT)
     for process, code in ((stopped, 130), (failing, 3)):

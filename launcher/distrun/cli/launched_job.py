@@ -17,7 +17,7 @@ from distrun.cli.logs import DroppedOutput, left_out_text
 from distrun.cli.options import LaunchOptions
 from distrun.cli.output import MOST_AHEAD, Output
 from distrun.cli.program_check import ProgramCheck
-from distrun.cli.spec_warnings import warning_lines
+from distrun.cli.spec_warnings import find_warnings, runs_python, warning_lines
 from distrun.errors import DistrunError, OutputError
 from distrun.job import leftovers
 from distrun.job.chosen_logs import chosen_tasks
@@ -28,6 +28,7 @@ from distrun.job.session import FollowedJob, Listener, Session, all_executed
 from distrun.lifecycle import JobState
 from distrun.logs import Follower, StartupFilter, TaskLog, View
 from distrun.spec.model import Spec
+from distrun.spec.problems import Problem
 from distrun.words.causes import cause_text
 from distrun.words.formats import format_names
 
@@ -271,6 +272,9 @@ class LaunchedJob(ShownJob):
 
         The job's end does not wait for them. `check`: the one that has begun; it is closed.
         """
+        if check is None and self._spec.program.keras is None and not runs_python(self._spec):
+            self._print_warnings(find_warnings(self._spec))
+            return
         try:
             self._check = check or ProgramCheck(self._spec)
         except OSError as error:
@@ -300,9 +304,11 @@ class LaunchedJob(ShownJob):
             return
         self._session.unwatch(check.fileno())
         with contextlib.closing(check):
-            warnings = check.warnings_within(_CHECK_SECONDS)
-            if warnings:
-                self._view.print_lines(warning_lines(warnings))
+            self._print_warnings(check.warnings_within(_CHECK_SECONDS))
+
+    def _print_warnings(self, warnings: tuple[Problem, ...]) -> None:
+        if warnings:
+            self._view.print_lines(warning_lines(warnings))
 
     def run(self) -> int:
         try:

@@ -30,11 +30,16 @@ def find_warnings(spec: Spec) -> tuple[Problem, ...]:
     )
 
 
-def _program_problems(spec: Spec) -> tuple[Problem, ...]:
+def runs_python(spec: Spec) -> bool:
+    """Whether tasks run scripts or modules of Python, so that checks take their time."""
     from distrun.spec.target import find_target
 
     programs = (spec.program, *map(spec.program_of, spec.roles))
-    if not any(find_target(replace(spec, program=each)) for each in programs):
+    return any(find_target(replace(spec, program=each)) for each in programs)
+
+
+def _program_problems(spec: Spec) -> tuple[Problem, ...]:
+    if not runs_python(spec):
         return ()  # importing the checks of Python takes longer than a short job
     from distrun.lint.check import check_program
 

@@ -1,10 +1,10 @@
 """The package as it was when a job began: what is imported or read later comes from memory.
 
 Its files may be replaced while a job runs, by an upgrade or a change of branch, or removed. What a
-job's processes import late would then not fit what they have imported. So its launch reads all
-files before it forks the supervisor, which forks the agent of this machine. Processes that are no
-forks, and commands that follow a job, read them themselves. Agents on other hosts have all their
-modules in memory.
+job's processes import late would then not fit what they have imported. So its launch and its
+supervisor read all that they have not imported yet when the job is a second old, or when the launch
+detaches: a short job does not pay for it. The agent of this machine does when it starts, and so do
+commands that follow a job. Agents on other hosts have all their modules in memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.machinery import ModuleSpec, SourceFileLoader
-from importlib.util import MAGIC_NUMBER, cache_from_source, spec_from_file_location
+from importlib.util import (
+    MAGIC_NUMBER,
+    cache_from_source,
+    source_from_cache,
+    spec_from_file_location,
+)
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +27,8 @@ FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _SENT = os.path.join(FOLDER, "agent", "")
 """The modules whose text hosts are sent."""
 _HEADER_BYTES = 16
+AFTER_SECONDS = 1.0
+"""The age of a job at which its launch and its supervisor hold the package."""
 
 _files: dict[str, bytes] = {}
 _states: dict[str, tuple[int, int]] = {}
@@ -31,7 +38,7 @@ _states: dict[str, tuple[int, int]] = {}
 def hold(folder: str = "") -> None:
     """Read what this process may still need of the package: all that it has not imported yet.
 
-    It takes some milliseconds, and does nothing the second time. `folder`: read only what is in it.
+    It takes 30 ms, and does nothing the second time. `folder`: read only what is imported from it.
     """
     if _states:
         return
@@ -41,7 +48,7 @@ def hold(folder: str = "") -> None:
         for name, each in modules
         if name.partition(".")[0] == "distrun"
     }
-    _read_folder(os.path.join(FOLDER, folder) if folder else FOLDER, loaded)
+    _read_folder(os.path.join(FOLDER, folder) if folder else FOLDER, loaded, is_sent=not folder)
     sys.meta_path.insert(0, _Finder)
 
 
@@ -65,18 +72,20 @@ def exists(path: str) -> bool:
     return path in _states or os.path.exists(path)
 
 
-def _read_folder(folder: str, loaded: set[str | None]) -> None:
+def _read_folder(folder: str, loaded: set[str | None], *, is_sent: bool) -> None:
     with os.scandir(folder) as entries:
         for each in entries:
             if each.name == "__pycache__":
                 continue
             if each.is_dir():
-                _read_folder(each.path, loaded)
+                _read_folder(each.path, loaded, is_sent=is_sent)
             else:
                 with suppress(FileNotFoundError):  # it has just been removed
                     found = each.stat()
-                    if each.path not in loaded or each.path.startswith(_SENT):
+                    if each.path not in loaded:
                         _read_file(each.path, found)
+                    if is_sent and each.path.startswith(_SENT):
+                        _files[each.path] = read(each.path)
                     _states[each.path] = found.st_mtime_ns, found.st_size
 
 
@@ -87,7 +96,7 @@ def _read_file(path: str, found: os.stat_result) -> None:
             _files[compiled] = block = read(compiled)
         except OSError:
             block = b""
-        if _is_of(block, found) and not path.startswith(_SENT):
+        if _is_of(block, found):
             return
     _files[path] = read(path)
 
@@ -109,8 +118,13 @@ class _Loader(SourceFileLoader):
         changed, size = _states[path]
         return {"mtime": changed // 1_000_000_000, "size": size}
 
-    def set_data(self, *_: Any, **__: Any) -> None:
-        """Keep no compiled module: it would lie beside the files that are there now."""
+    def set_data(self, path: str, data: Any, *, _mode: int = 0o666) -> None:
+        """Keep a compiled module for later processes, unless its source is another one now."""
+        source = source_from_cache(path)
+        with suppress(OSError):
+            found = os.stat(source)
+            if (found.st_mtime_ns, found.st_size) == _states[source]:
+                super().set_data(path, data, _mode=_mode)
 
 
 class _Finder:

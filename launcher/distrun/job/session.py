@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from distrun.sync.manifest import Manifest
 
 _EXIT_SECONDS = 10.0
+_DETACH_SECONDS = 2.0
 _COPY_SECONDS = 0.5
 """How often what is new in the folder of a job on another machine is brought here."""
 
@@ -242,7 +243,7 @@ class Session(FollowedJob):
                 versions=installed.versions(spec.program),
             )
         )
-        held_package.hold()  # while the supervisor prepares the job
+        self._loop.call_at(self._loop.now() + held_package.AFTER_SECONDS, held_package.hold)
         self._follow(channel)
 
     def stop(self, order: protocol.StopJob) -> None:
@@ -267,9 +268,13 @@ class Session(FollowedJob):
         return [each.pid for each in processes.Ending(grace, left, grace).run()]
 
     def detach(self) -> None:
+        """Leave the job to its supervisor, when that needs nothing of the package's files."""
+        self.listener, self.has_answered = Listener(), False
         self._channel.send(protocol.Detach())
-        while self._channel.pending:
-            self._loop.turn()
+        self._channel.send(protocol.Watch())
+        deadline = self._loop.now() + _DETACH_SECONDS
+        while not (self.has_answered or self._channel.ended) and self._loop.now() < deadline:
+            self._loop.turn(_DETACH_SECONDS)
         self._channel.close()
 
     def close(self) -> None:

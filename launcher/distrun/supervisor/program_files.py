@@ -27,6 +27,8 @@ _OPENED = re.compile(
 _SENDS = re.compile(r"\bstdout=|\bos\.system\(|\bshell=True")
 _SENDS_OWN = re.compile(r"\bstd(?:out|err) =|\blog(?:ging|uru)\b")
 """How a program in Python opens a file to write, and sends output of others or its own there."""
+_RUNS = ("py", "exec", ".sh")
+"""A shell script without one of these words runs no Python whose output it could hide in a file."""
 _MOST_CLOSING = 5.0
 """Seconds from what a program writes into its own log to its exit, if that was why."""
 _ASSIGNED = re.compile(rf"(?m)^\s*(?:export )?(\w+)={_PATH}")
@@ -47,7 +49,10 @@ class ProgramFiles:
     @property
     def may_have_output(self) -> bool:
         """Whether what tasks print may go to files: by a shell script, or by one in Python."""
-        return bool(self.shell_texts()) or any(_SENDS.search(text) for _, text in self.scripts())
+        shell = "\n".join(self.shell_texts().values()).lower()
+        return any(word in shell for word in _RUNS) or any(
+            _SENDS.search(text) for _, text in self.scripts()
+        )
 
     def scripts(self) -> Iterator[tuple[str, str]]:
         texts = ((path, self.text_of(path)) for path in self._spec.scripts)
@@ -58,8 +63,6 @@ class ProgramFiles:
 
         An inner one comes after the one that calls it, and counts only if it runs Python.
         """
-        from distrun.verdict.shell_scripts import called_scripts, runs_python
-
         program = self._spec.program
         words = (*program.argv, *program.args)
         if words[1:2] and words[1].startswith("-") and words[1].endswith("c"):
@@ -68,6 +71,10 @@ class ProgramFiles:
         else:
             found = next(filter(None, map(self._shell_script, words[:2])), {})
             folder = next((os.path.dirname(word) for word in words[:2] if word.endswith("sh")), "")
+        if not any(".sh" in text for text in found.values()):
+            return found
+        from distrun.verdict.shell_scripts import called_scripts, runs_python
+
         for _ in range(_MOST_DEPTH):
             for path in called_scripts("\n".join(found.values())):
                 name = os.path.basename(path)

@@ -232,7 +232,7 @@ class Supervisor:
         self._job.known = hosts
         self._hosts.recall_lost(self._job.state.lost_agents, self._spec)
         self._hosts.connect(hosts.reaches)
-        self._loop.call_at(self._loop.now(), _hold_package)  # while the agents start
+        self._loop.call_at(self._loop.now() + held_package.AFTER_SECONDS, _hold_package)
 
     def on_report(self, host: str, report: Report) -> None:
         if getattr(report, "task", None) == tensorboard.NAME:
@@ -315,6 +315,7 @@ class Supervisor:
             self._stops.receive(message)
         elif isinstance(message, protocol.Detach) and client is self._launch:
             self._launch = None
+            _hold_package()
         elif isinstance(message, protocol.TakeStacks):
             self._running.stacks.answer_command(message, client)
         elif isinstance(message, protocol.Watch):

@@ -19,7 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from distrun.job import held_package
 from distrun.supervisor.forked_process import ForkedProcess, Process, with_socket
 
 _HARMLESS = {
@@ -47,7 +46,6 @@ def start_early() -> None:
     if not _is_plain():
         return
     with contextlib.suppress(OSError):
-        held_package.hold()
         _early = with_socket(
             lambda served: ForkedProcess(
                 _run,

@@ -7,7 +7,6 @@ import re
 import shlex
 import sys
 import time
-import unicodedata
 from collections.abc import Callable, Collection, Iterable
 
 _MOST_NAMES = 8
@@ -195,4 +194,8 @@ def clip(text: str, columns: int) -> str:
 
 
 def _is_wide(character: str) -> bool:
-    return unicodedata.east_asian_width(character) in "WF"
+    if character.isascii():
+        return False
+    from unicodedata import east_asian_width  # 1 MB, which few texts need
+
+    return east_asian_width(character) in "WF"

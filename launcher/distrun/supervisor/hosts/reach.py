@@ -18,7 +18,6 @@ import os
 import re
 import signal
 import sys
-import termios
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -97,6 +96,8 @@ class Connection:
         """Whether the process may have read all of the agent; if not, none has been started."""
         if not self.agent_size:
             return True
+        import termios
+
         unread = fcntl.ioctl(self.channel.writer, termios.FIONREAD, b"\0" * 4)
         return int.from_bytes(unread, sys.byteorder) < self.agent_size
 
