@@ -62,7 +62,9 @@ class TailedLog:
         self._on_progress, self._on_served = on_progress, on_served
         self._start = start
         """The offset of the first byte that has not been read, or that is read again."""
-        self._size = folder.size_of_log(task)
+        self._begin, self._size = start, folder.size_of_log(task)
+        self._has_words = False
+        """Whether a part of it has shown lines that may be progress."""
         self._printed: PrintedProgress | None = None
         self._read_end()
 
@@ -101,8 +103,14 @@ class TailedLog:
         if served:
             self._on_served({each.decode(errors="replace") for each in served})
         blank = b" \r" if _BLANK.search(before) else b""
-        lines = _lines_with_words(before)
-        while not lines and start > oldest and not _lines_with_words(end):
+        lines, of_end = _lines_with_words(before), _lines_with_words(end)
+        self._has_words = bool(
+            self._has_words
+            or lines
+            or of_end
+            or _lines_with_words(os.pread(file, min(_SEARCHED_BYTES, start), self._begin))
+        )
+        while self._has_words and start > oldest and not (lines or of_end):
             size = min(_SEARCHED_BYTES, start - oldest)
             start -= size
             lines = _lines_with_words(os.pread(file, size, start))

@@ -205,6 +205,20 @@ def _without_bar(line: str) -> str:
     return _BAR_BEFORE_FATAL.sub("", line) if "Fatal Python error: " in line else line
 
 
+@functools.lru_cache(maxsize=8)
+def _parse(tail: LogTail) -> tuple[list[str], list[str], list[int], int]:
+    """Return its lines, these without the marks of groups, their places, and how many are cut off.
+
+    Kept because a log is analyzed up to three times, and again up to each of its tracebacks.
+    """
+    text = _COLOUR.sub("", tail.raw[tail.begin :].decode("utf-8", "replace")).rstrip("\n")
+    found = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    cut = [_without_bar(line[:_LONGEST_LINE]) for line in found]
+    raw, places = plain_lines(cut[-_MOST_LINES:])
+    lines = [GROUP.sub("", line, count=1) for line in raw]
+    return raw, lines, places, max(0, len(cut) - _MOST_LINES)
+
+
 class LogAnalysis:
     """The last lines of a task's last attempt, and the error in them.
 
@@ -215,17 +229,11 @@ class LogAnalysis:
         self, tail: LogTail, code: int | None = None, task: str = "", stop: int | None = None
     ) -> None:
         self._tail, self._task = tail, task
-        start = tail.begin
-        text = _COLOUR.sub("", tail.raw[start:].decode("utf-8", "replace")).rstrip("\n")
-        lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-        cut = [_without_bar(line[:_LONGEST_LINE]) for line in lines]
-        raw, self._places = plain_lines(cut[-_MOST_LINES:])
-        self._raw = raw[:stop]
-        self.lines = [GROUP.sub("", line, count=1) for line in self._raw]
+        raw, lines, self._places, self._cut = _parse(tail)
+        self._raw, self.lines = raw[:stop], lines[:stop]
         self._code = code
-        self._cut = max(0, len(cut) - _MOST_LINES)
-        skipped = tail.raw.count(b"\n", 0, start) + self._cut
-        self.has_beginning = (tail.is_whole or start > 0) and len(cut) <= _MOST_LINES
+        skipped = tail.raw.count(b"\n", 0, tail.begin) + self._cut
+        self.has_beginning = (tail.is_whole or tail.begin > 0) and not self._cut
         """Whether the first lines of the attempt are among these."""
         self._first = skipped + 1 if tail.is_whole else None
         self._may_follow_end = functools.cache(lambda index: _may_follow_end(self.lines[index]))

@@ -95,6 +95,8 @@ def not_set_up(log: LogAnalysis, scripts: Mapping[str, str]) -> Iterator[tuple[i
     texts = {name.partition(" ")[0]: text.splitlines() for name, text in scripts.items()}
     for at, said in enumerate(log.lines if texts else ()):
         name, number, what = _failed_at(said, texts)
+        if not name:
+            continue
         line, *later = [each.strip() for each in [*texts.get(name, [])[number - 1 :], ""]]
         command = _SETS_UP.match(line)
         rest = "\n".join([line[command.end() :], *later]) if command else line

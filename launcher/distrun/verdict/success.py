@@ -320,10 +320,10 @@ def _refused(
         if len(_FIELD.sub("", said)) >= _LEAST_SAID  # less may be any line
     ]
     for at, line in enumerate(log.lines if shell else ()):
-        found = _NOT_RUN.match(line)
-        above = log.lines[max(0, at - _MOST_USAGE) : at]
-        if found and (not found[1] or any(f"usage: {found[1]}" in each for each in above)):
-            yield at, found[1] or "py"
+        if (found := _NOT_RUN.match(line)) is not None:
+            above = log.lines[max(0, at - _MOST_USAGE) : at]
+            if not found[1] or any(f"usage: {found[1]}" in each for each in above):
+                yield at, found[1] or "py"
         yield from ((at, name) for parts, name in says if shell_scripts.has_parts(line, parts))
 
 
