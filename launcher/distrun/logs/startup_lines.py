@@ -14,8 +14,9 @@ _BEFORE = (
     rb"\d{4}-\d\d-\d\d \d\d:\d\d:[\d.]{1,20}: [IWE] (?:[\w./-]{1,300}/)?)"
 )
 _ROWS = [row.split(" | ") for row in read_rows(__spec__, "startup_lines.txt")]
-_NEEDED = (b"]", b"W", b"T", b"Extension m")
-"""A block without any of these contains no such line. To find one byte is fast."""
+_NEEDED = (b"]", b"W", b"T")
+"""A block without any of these and the next contains no such line. To find one byte is fast."""
+_EXTENSIONS = b"Extension m"
 _PARTS = {
     "...": r"[^\n]*",
     "DETAILS": r"[^\n]*(?:\n(?:Additional GRPC error information|:UNKNOWN:Error )[^\n]*){0,2}",
@@ -49,7 +50,8 @@ class StartupFilter:
     def select(self, task: str, block: bytes, *, counted: bool = False) -> bytes:
         """A block of whole lines without these lines. `counted`: what is left out is counted."""
         shown = block
-        if any(byte in block for byte in _NEEDED):
+        may_have = any(byte in block for byte in _NEEDED)
+        if may_have or (_EXTENSIONS[:1] in block and _EXTENSIONS in block):
             left, count = _pattern(task in self._gpu_tasks).subn(b"", b"\n" + block)
             shown = left[1:] if count else block
         if counted:
