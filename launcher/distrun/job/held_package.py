@@ -38,7 +38,8 @@ _states: dict[str, tuple[int, int]] = {}
 def hold(folder: str = "") -> None:
     """Read what this process may still need of the package: all that it has not imported yet.
 
-    It takes 30 ms, and does nothing the second time. `folder`: read only what is imported from it.
+    It takes 30 ms, and does nothing the second time. What cannot be read, as with too few
+    descriptors, is not held. `folder`: read only what is imported from it.
     """
     if _states:
         return
@@ -48,7 +49,8 @@ def hold(folder: str = "") -> None:
         for name, each in modules
         if name.partition(".")[0] == "distrun"
     }
-    _read_folder(os.path.join(FOLDER, folder) if folder else FOLDER, loaded, is_sent=not folder)
+    with suppress(OSError):
+        _read_folder(os.path.join(FOLDER, folder) if folder else FOLDER, loaded, is_sent=not folder)
     sys.meta_path.insert(0, _Finder)
 
 

@@ -232,7 +232,7 @@ class Supervisor:
         self._job.known = hosts
         self._hosts.recall_lost(self._job.state.lost_agents, self._spec)
         self._hosts.connect(hosts.reaches)
-        self._loop.call_at(self._loop.now() + held_package.AFTER_SECONDS, _hold_package)
+        self._loop.call_at(self._loop.now() + held_package.AFTER_SECONDS, held_package.hold)
 
     def on_report(self, host: str, report: Report) -> None:
         if getattr(report, "task", None) == tensorboard.NAME:
@@ -315,7 +315,7 @@ class Supervisor:
             self._stops.receive(message)
         elif isinstance(message, protocol.Detach) and client is self._launch:
             self._launch = None
-            _hold_package()
+            held_package.hold()
         elif isinstance(message, protocol.TakeStacks):
             self._running.stacks.answer_command(message, client)
         elif isinstance(message, protocol.Watch):
@@ -334,8 +334,3 @@ class Supervisor:
         self._former_hosts.agents.stop(at_once=self._job.state.killing)
         if self._job.state.killing and self._results is not None:
             self._results.stop()
-
-
-def _hold_package() -> None:
-    with contextlib.suppress(OSError):  # too few descriptors: the tasks' start says so
-        held_package.hold()
