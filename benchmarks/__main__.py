@@ -50,7 +50,7 @@ def main() -> int:
         if not options.update:
             return 0
         former = json.loads(kept.read_text())
-        apart = sorted({*former.get("apart", ()), options.only})
+        apart = {**former.get("apart", {}), options.only: figures["date"]}
         figures = {**former, options.only: figures[options.only], "apart": apart}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _FIGURES).write_text(json.dumps(figures, indent=1) + "\n")

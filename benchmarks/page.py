@@ -129,7 +129,10 @@ def write(figures: Mapping[str, Any]) -> str:
         parts.append(_training(figures["training"]))
     parts.append(_logs(figures["logs"]))
     if figures.get("apart"):
-        parts.append(f"Measured in a separate run: {', '.join(figures['apart'])}.\n")
+        dates = (f"{part} on {date}" for part, date in sorted(figures["apart"].items()))
+        parts.append(
+            f"Measured in separate runs, at other speeds of the machine: {', '.join(dates)}.\n"
+        )
     return "\n".join(parts)
 
 
