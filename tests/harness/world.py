@@ -47,6 +47,7 @@ from distrun.agent import former, orphans, protocol, reattach
 from distrun.agent import main as agent_main
 from distrun.agent.agent import Agent
 from distrun.agent.link import Link
+from distrun.agent.linux import syscalls
 from distrun.agent.protocol import Cause, Code
 from distrun.agent.protocol.channel import Channel, ChecksummedSender
 from distrun.agent.tasks import runner
@@ -113,7 +114,9 @@ class World:
             (ssh, "make_reach", lambda host, spec, *_: _Reach(host.name, spec, self)),
             (runner, "NotifySocket", self._notify_socket),
             (importlib.import_module("distrun.agent.agent"), "PortHolder", machines.Ports),
-            (py_spy, "find", lambda: None),  # stacks would be dumped in a fork
+            (py_spy, "find", lambda: None),
+            # A fork would be a process of this machine, and keep links open.
+            (syscalls, "fork_with_pipe", mock.Mock(side_effect=BlockingIOError)),
             (orphans, "sys", types.SimpleNamespace(stderr=self)),
             (agent_main, "move_stdio", self._take_streams),
             (JobFolder, "_lock_holder", lambda _: os.getpid() if self.is_running else None),

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 _FIRST, _BETWEEN, _PAUSE, _PAUSE_WITH_ADVICE = 30.0, 12.0, 1200.0, 300.0
 """Seconds until the first look, from that to the second, which is half of the time to the third,
 and after some of them. So work that comes again and again is not seen each time."""
-_FIRST_UNSEEN = 75.0
-"""Seconds until the first look at tasks whose steps cannot be read."""
+_UNSEEN = 75.0
+"""Seconds until the first look at tasks whose steps cannot be read, and until another one if a look
+has not shown all of them at work."""
 _BETWEEN_RATES, _SLOWER = 60.0, 0.7
 """Seconds, and of its steps a second until then: a task that takes fewer is looked at at once."""
 _LOOKS = 3
@@ -53,7 +54,7 @@ class Advisor:
         if state.outcome is not None or isinstance(event, (TaskStarted, FirstStep, TaskEnded)):
             self._looks = []
             self._told.clear()  # what was said before tasks began is not shown any more
-            self._rest(_FIRST_UNSEEN if isinstance(event, TaskStarted) else _FIRST)
+            self._rest(_UNSEEN if isinstance(event, TaskStarted) else _FIRST)
         if state.outcome is not None:
             self._next.cancel()
 
@@ -113,7 +114,7 @@ class Advisor:
         steps = self._reports or any({"step", "busy"} & {*each.shares} for each in profiles)
         if state.phase is not JobPhase.RUNNING or not (is_whole and steps):
             self._looks = []
-            self._rest(_PAUSE_WITH_ADVICE)
+            self._rest(_UNSEEN)
             return
         self._looks.append(profiles)
         self._note_steps()
