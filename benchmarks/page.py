@@ -69,6 +69,7 @@ _SSH_BOUND = (
     "hosts, the launching machine uses {launching:,.0f} ms of CPU with distrun, and {clush:,.0f} "
     "ms with clush, which has no agent and does not end what it started"
 )
+_HELP, _BLOCKS = "`--help`, ms", "prefixed output in blocks, MB/s"
 BOUNDS: dict[str, str] = {
     "start and finish 64 tasks, ms": (
         "for each task a fork of the agent, a session, a log and four records on disk"
@@ -85,11 +86,16 @@ BOUNDS: dict[str, str] = {
         "four Python processes: the launch, the supervisor, the agent, and the guard that ends the "
         "tasks of a killed agent; the CPU is used for sampling the tasks"
     ),
+    _HELP: "the machine, at the speed that it had: honcho's takes {help:,.0f} ms",
+    _BLOCKS: "the tasks, which share these cores: GNU parallel shows {blocks:,.0f} MB/s of them",
+    "SIGINT, 0.5 s of clean-up: until the end, ms (tasks that did)": (
+        "0.5 s are the tasks' own; the end of the agent and the report follow"
+    ),
     "8 hosts over ssh, ms": _SSH_BOUND,
     "32 hosts over ssh, ms": _SSH_BOUND,
 }
 """What bounds a row whose goal is not reached. `unread`: see :mod:`logs`;
-`launching` and `clush`: of :data:`LAUNCHING`."""
+`launching` and `clush`: of :data:`LAUNCHING`; `help` and `blocks`: of peers, in the same run."""
 LAUNCHING = "32 hosts over ssh: CPU of the machine that launches, ms"
 _UNREAD = "4 tasks that write single lines, nobody reads"
 
@@ -197,6 +203,8 @@ def _goals(rows: Mapping[str, Row], logs: Mapping[str, float]) -> str:
         "unread": logs[_UNREAD],
         "launching": _first(launching, _PLAIN) or math.nan,
         "clush": _first(launching, "clush") or math.nan,
+        "help": _first(rows.get(_HELP, {}), "honcho") or math.nan,
+        "blocks": _first(rows.get(_BLOCKS, {}), "GNU parallel") or math.nan,
     }
     lines = ["## Goals\n", "| | goal | measured, of the goal | |", "| --- | --- | --- | --- |"]
     for goals, label in ((GOALS, ""), (WITHOUT_PREFLIGHT, " (without preflight)")):
