@@ -137,7 +137,7 @@ def write(figures: Mapping[str, Any]) -> str:
     if figures.get("apart"):
         dates = (f"{part} on {date}" for part, date in sorted(figures["apart"].items()))
         parts.append(
-            f"Measured in separate runs, at other speeds of the machine: {', '.join(dates)}.\n"
+            f"Measured in separate runs, each to be compared only in itself: {', '.join(dates)}.\n"
         )
     return "\n".join(parts)
 

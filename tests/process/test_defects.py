@@ -110,7 +110,7 @@ def break_in_place(package: ChangedPackage) -> None:
 
 
 def has_held(launch: subprocess.Popen[str]) -> bool:
-    """Whether the supervisor has read what it has not imported: after the launch itself."""
+    """Whether the supervisor has read more than its imports; the launch has done so before it."""
     supervisor = psutil.Process(launch.pid).children()[0]
     return bool(supervisor.io_counters().read_chars > 2 << 20)
 

@@ -272,7 +272,7 @@ class LaunchedJob(ShownJob):
 
         The job's end does not wait for them. `check`: the one that has begun; it is closed.
         """
-        if check is None and self._spec.program.keras is None and not runs_python(self._spec):
+        if check is None and not runs_python(self._spec):
             self._print_warnings(find_warnings(self._spec))
             return
         try:

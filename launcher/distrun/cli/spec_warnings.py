@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def find_warnings(spec: Spec) -> tuple[Problem, ...]:
     """Check the program that a spec names; nothing of it is run.
 
-    A check that could not be made is a warning, too. An interpreter may be started: call this in a
-    process that ends what it leaves, see :mod:`distrun.supervisor.guard`.
+    A check that could not be made is a warning, too. If :func:`runs_python`, an interpreter may be
+    started: call this in a process that ends what it leaves, see :mod:`distrun.supervisor.guard`.
     """
     from distrun.spec.value_warnings import check_executables, check_values
 
@@ -31,7 +31,7 @@ def find_warnings(spec: Spec) -> tuple[Problem, ...]:
 
 
 def runs_python(spec: Spec) -> bool:
-    """Whether tasks run scripts or modules of Python, so that checks take their time."""
+    """Whether tasks run scripts or modules of Python: then checks may ask an interpreter."""
     from distrun.spec.target import find_target
 
     programs = (spec.program, *map(spec.program_of, spec.roles))

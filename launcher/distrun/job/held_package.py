@@ -39,7 +39,7 @@ def hold(folder: str = "") -> None:
     """Read what this process may still need of the package: all that it has not imported yet.
 
     It takes 30 ms, and does nothing the second time. What cannot be read, as with too few
-    descriptors, is not held. `folder`: read only what is imported from it.
+    descriptors, is not held. `folder`: only its modules, and not the text that hosts are sent.
     """
     if _states:
         return
@@ -50,7 +50,7 @@ def hold(folder: str = "") -> None:
         if name.partition(".")[0] == "distrun"
     }
     with suppress(OSError):
-        _read_folder(os.path.join(FOLDER, folder) if folder else FOLDER, loaded, is_sent=not folder)
+        _read_folder(os.path.join(FOLDER, folder), loaded, with_text=not folder)
     sys.meta_path.insert(0, _Finder)
 
 
@@ -74,19 +74,19 @@ def exists(path: str) -> bool:
     return path in _states or os.path.exists(path)
 
 
-def _read_folder(folder: str, loaded: set[str | None], *, is_sent: bool) -> None:
+def _read_folder(folder: str, loaded: set[str | None], *, with_text: bool) -> None:
     with os.scandir(folder) as entries:
         for each in entries:
             if each.name == "__pycache__":
                 continue
             if each.is_dir():
-                _read_folder(each.path, loaded, is_sent=is_sent)
+                _read_folder(each.path, loaded, with_text=with_text)
             else:
                 with suppress(FileNotFoundError):  # it has just been removed
                     found = each.stat()
                     if each.path not in loaded:
                         _read_file(each.path, found)
-                    if is_sent and each.path.startswith(_SENT):
+                    if with_text and each.path.startswith(_SENT):
                         _files[each.path] = read(each.path)
                     _states[each.path] = found.st_mtime_ns, found.st_size
 

@@ -155,8 +155,8 @@ def running(store: JobStore, names: Sequence[str] = ()) -> list[JobFolder]:
     A supervisor lives for a moment longer than its job, and a scheduler may have ended a submitted
     job before it could write that. `names`: only those of these names.
     """
-    folders = [each for each in store.running() if not names or each.name() in names]
-    folders = [each for each in folders if not each.state().phase.is_final]
+    named = (each for each in store.running() if not names or each.name() in names)
+    folders = [each for each in named if not each.state().phase.is_final]
     queued = look_at(each for each in folders if each.is_elsewhere)
     ended = {name for name, each in queued.items() if not each.is_active}
     return [each for each in folders if each.job_id not in ended]

@@ -15,8 +15,8 @@ _BEFORE = (
 )
 _ROWS = [row.split(" | ") for row in read_rows(__spec__, "startup_lines.txt")]
 _NEEDED = (b"]", b"W", b"T")
-"""A block without any of these and the next contains no such line. To find one byte is fast."""
 _EXTENSIONS = b"Extension m"
+"""A block with such a line has one of these bytes, or this text. To find one byte is fast."""
 _PARTS = {
     "...": r"[^\n]*",
     "DETAILS": r"[^\n]*(?:\n(?:Additional GRPC error information|:UNKNOWN:Error )[^\n]*){0,2}",

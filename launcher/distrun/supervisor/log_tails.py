@@ -77,7 +77,7 @@ class TailedLog:
         """Read what was added to the log. Returns whether anything was."""
         before, self._size = self._size, self._folder.size_of_log(self._task)
         if self._size < before:
-            self._start = 0  # the task has cut its log off
+            self._begin = self._start = 0  # the task has cut its log off
         if self._size != before:
             self._read_end()
         return self._size != before

@@ -27,8 +27,9 @@ _OPENED = re.compile(
 _SENDS = re.compile(r"\bstdout=|\bos\.system\(|\bshell=True")
 _SENDS_OWN = re.compile(r"\bstd(?:out|err) =|\blog(?:ging|uru)\b")
 """How a program in Python opens a file to write, and sends output of others or its own there."""
-_RUNS = ("py", "exec", ".sh")
-"""A shell script without one of these words runs no Python whose output it could hide in a file."""
+_MAY_RUN_PYTHON = ("py", "exec", ".sh")
+"""A shell script without one of these words runs no Python whose output it could hide in a file. To
+compile the expressions of :mod:`distrun.verdict.shell_scripts` takes as long as a short job."""
 _MOST_CLOSING = 5.0
 """Seconds from what a program writes into its own log to its exit, if that was why."""
 _ASSIGNED = re.compile(rf"(?m)^\s*(?:export )?(\w+)={_PATH}")
@@ -50,7 +51,7 @@ class ProgramFiles:
     def may_have_output(self) -> bool:
         """Whether what tasks print may go to files: by a shell script, or by one in Python."""
         shell = "\n".join(self.shell_texts().values()).lower()
-        return any(word in shell for word in _RUNS) or any(
+        return any(word in shell for word in _MAY_RUN_PYTHON) or any(
             _SENDS.search(text) for _, text in self.scripts()
         )
 
