@@ -190,8 +190,10 @@ class Distrun:
         """Kill a job's supervisor, guard and agent at once. Returns the task that lives on."""
         shown = self.status(job)
         agent = int(shown["hosts"][0]["agent_pid"])
-        for pid in (psutil.Process(agent).ppid(), agent, int(shown["supervisor_pid"])):
-            os.kill(pid, signal.SIGKILL)
+        lost = (psutil.Process(agent).ppid(), agent, int(shown["supervisor_pid"]))
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # none sees another's death
+            for pid in lost:
+                os.kill(pid, number)
         wait_until(lambda: self.status(job)["state"] == "lost")
         return int(shown["tasks"][0]["pid"])
 

@@ -128,7 +128,7 @@ def test_a_program_that_certainly_fails_is_refused(modules: Path, distrun: Distr
             assert words in said
             assert said.endswith("nothing was started; to start it anyway: --force\n")
         doctor = distrun("doctor", spec)
-        assert (doctor.returncode, "failed" in doctor.stdout) == (69, True)
+        assert (doctor.returncode, "failed" in doctor.stdout) == (69, True), doctor.stdout
         assert words.rstrip() in doctor.stdout or case == "in a function that runs"
     distrun.checked("submit", spec, "--dry-run", "--force")
     with pytest.raises(package.DistrunError, match="to start it anyway: force=True"):
