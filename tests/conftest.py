@@ -27,7 +27,7 @@ from distrun.agent.linux.facts import usable_cores
 from harness.command import Distrun
 from harness.examples import register_profiles
 from harness.preloaded import PreloadedPython
-from harness.processes import alive, descendants
+from harness.processes import alive, descendant_ids, processes_of
 from harness.requirements import left_out
 from harness.waiting import wait_until
 
@@ -120,11 +120,11 @@ def _nothing_left(request: pytest.FixtureRequest, kept_processes: set[int]) -> I
     request.getfixturevalue("_subreaper")
     me = os.getpid()
     # A child that ends while the kernel lists its siblings may hide one of them.
-    before = descendants(me) | descendants(me)
+    before = descendant_ids(me) | descendant_ids(me)
     yield
 
     def left() -> list[psutil.Process]:
-        return _living(descendants(me) - before, kept_processes)
+        return _living(processes_of(descendant_ids(me) - before - kept_processes))
 
     try:
         wait_until(lambda: not left(), 30.0)  # what tests start would run for longer
@@ -137,12 +137,10 @@ def _nothing_left(request: pytest.FixtureRequest, kept_processes: set[int]) -> I
         pytest.fail("left behind by this test:\n" + "\n".join(names))
 
 
-def _living(processes: set[psutil.Process], kept: set[int]) -> list[psutil.Process]:
+def _living(processes: set[psutil.Process]) -> list[psutil.Process]:
     """Return those that still run, reaping the zombies that this process has adopted."""
     living = []
     for process in processes:
-        if process.pid in kept:
-            continue
         if alive(process):
             living.append(process)
             continue

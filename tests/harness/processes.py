@@ -32,19 +32,29 @@ def alive(process: psutil.Process | int) -> bool:
         return False
 
 
-def descendants(pid: int) -> set[psutil.Process]:
+def descendant_ids(pid: int) -> set[int]:
     """Return what a process and its descendants have started and not reaped: the kernel's lists."""
-    found: set[psutil.Process] = set()
-    pids = [pid]
-    while pids:
-        parent = pids.pop()
+    found, parents = set(), [pid]
+    while parents:
+        parent = parents.pop()
         with contextlib.suppress(OSError):
             for thread in os.listdir(f"/proc/{parent}/task"):
                 with open(f"/proc/{parent}/task/{thread}/children", encoding="ascii") as children:
-                    pids += map(int, children.read().split())
-        if parent != pid:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                found.add(psutil.Process(parent))
+                    parents += map(int, children.read().split())
+        found.add(parent)
+    return found - {pid}
+
+
+def descendants(pid: int) -> set[psutil.Process]:
+    return processes_of(descendant_ids(pid))
+
+
+def processes_of(pids: Iterable[int]) -> set[psutil.Process]:
+    """Those of these processes that are still there."""
+    found = set()
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.add(psutil.Process(pid))
     return found
 
 

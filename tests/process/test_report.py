@@ -40,7 +40,10 @@ notify.send(b"SAVING=1")
 while time.monotonic() < end:
     time.sleep(0.02)
 notify.send(b"SAVING=0")
+open("saved-" + os.environ["DISTRUN_TASK"], "w").close()
 if not attempt and os.environ["DISTRUN_TASK"] == "worker:1":
+    while not os.path.exists("saved-worker:0"):
+        time.sleep(0.02)
     time.sleep(0.2)
     raise ValueError("broken on purpose")
 while not attempt:
