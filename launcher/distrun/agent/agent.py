@@ -97,7 +97,7 @@ class Agent:
 
     def _serve(self) -> None:
         self._link.open(self._loop, self)
-        self._loop.before_wait.append(self._send)
+        self._loop.before_wait.append(self._begin_turn)
         while self._has_work():
             has_files_to_copy = self._files is not None and self._files.has_work
             self._loop.turn(0.0 if has_files_to_copy and not self._is_ending else None)
@@ -105,7 +105,8 @@ class Agent:
                 self._files.work()
         self._finish()
 
-    def _send(self) -> None:
+    def _begin_turn(self) -> None:
+        self._tasks.execute_prepared()
         if self._logs is not None:
             self._logs.stream()
         self._link.channel.watch_writing(self._loop)
@@ -150,7 +151,9 @@ class Agent:
         if isinstance(order, protocol.StartTask):
             self._has_started = True
             self._tasks.start(order)
-        elif isinstance(order, protocol.StopTask):
+            return
+        self._tasks.execute_prepared()
+        if isinstance(order, protocol.StopTask):
             self._tasks.stop(order)
         elif isinstance(order, protocol.MeasureCpu):
             self._tasks.measure_cpu()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import io
 import os
 import resource
@@ -11,7 +12,7 @@ import select
 import signal
 import struct
 import time
-from typing import Iterable, Iterator, Optional, Set, Tuple
+from typing import Iterable, Iterator, List, Optional, Set, Tuple
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -83,6 +84,12 @@ def reset_signals(mask: Iterable[int]) -> None:
             signal.signal(number, signal.SIG_IGN)
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@functools.lru_cache(maxsize=1)
+def changed_signals() -> List[int]:
+    """Those without their default effect here. Ask when this process will not change others."""
+    return [n for n in signal.valid_signals() if signal.getsignal(n) is not signal.SIG_DFL]
 
 
 class Inotify:

@@ -45,6 +45,7 @@ def execute(start: Start) -> Tuple[int, int]:
     the pipe has the reason.
     """
     agent = os.getpid()
+    syscalls.changed_signals()  # each fork would look for them
     pid, pipe = syscalls.fork_with_pipe()
     if pid == 0:
         _become(start, agent, pipe)
@@ -58,7 +59,7 @@ def _become(start: Start, agent: int, report: int) -> NoReturn:
         os.setsid()
         syscalls.die_with_parent(agent, signal.SIGTERM)
         signal.set_wakeup_fd(-1)
-        for each in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        for each in syscalls.changed_signals():
             signal.signal(each, signal.SIG_DFL)  # as programs expect it
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         syscalls.restore_descriptor_limit()

@@ -38,6 +38,8 @@ _MOST_OWNERS = 8
 _LONGEST_LEFT = 255  # the supervisor refuses longer ones
 _OF_CRASHES = (4, 5, 6, 7, 8, 9, 11, 31)
 """SIGKILL, and the signals that a program causes itself."""
+_MOST_PREPARED = 8
+"""More would leave the other processors without work meanwhile."""
 _TRIES_SECONDS = 3.0
 """From a task's start: strace and GNU parallel first try what the system can, and kill for it."""
 
@@ -52,6 +54,7 @@ class TaskRunner:
         self._oom = oom.OomWatch()
         self._next_oom_update = loop.call_at(None, self._update_oom)
         self._usage = UsageSampler(loop, link.report)
+        self._prepared: List[program.Start] = []
         self._tasks: Dict[str, Task] = {}
         self._advances: Dict[str, Handle] = {}
         """When each task has to be advanced, see :attr:`Task.due`."""
@@ -84,12 +87,12 @@ class TaskRunner:
 
     @property
     def has_tasks(self) -> bool:
-        return bool(self._tasks)
+        return bool(self._tasks or self._prepared)
 
     # Orders --------------------------------------------------------------------------------
 
     def start(self, order: protocol.StartTask) -> None:
-        """Execute the program of one attempt, or report why that fails."""
+        """Prepare the program of one attempt for :meth:`execute_prepared`, or report a failure."""
         log = self._logs.path(order.log)
         notify = None
         env = program.environment(order)
@@ -112,18 +115,35 @@ class TaskRunner:
                     ),
                 )
                 env[b"DISTRUN_NOTIFY"] = notify.address.encode("ascii")
-            label = labels.of_attempt(self._job_id, order.task, order.attempt)
-            start = program.Start(order, log, env, notify, label, log_start)
-            pid, exec_status = program.execute(start)
         except OSError as error:
-            if notify is not None:
-                notify.close()
-            self._ports.rebind(order.port)
-            path = "" if failed is Code.PROCESS_NOT_MADE else order.log
-            cause = Cause(failed, path=path, errno=error.errno or 0)
-            self._report_not_started(order, cause)
-        else:
-            self._add(start, pid, exec_status)
+            self._report_failure(order, failed, error)
+            return
+        label = labels.of_attempt(self._job_id, order.task, order.attempt)
+        self._prepared.append(program.Start(order, log, env, notify, label, log_start))
+        if len(self._prepared) == _MOST_PREPARED:
+            self.execute_prepared()
+
+    def execute_prepared(self) -> None:
+        """Fork all prepared programs in a row: after each fork, what is touched is copied."""
+        prepared, self._prepared = self._prepared, []
+        for start, (pid, exec_status) in [(each, self._execute(each)) for each in prepared]:
+            if pid:
+                self._add(start, pid, exec_status)
+
+    def _execute(self, start: program.Start) -> Tuple[int, int]:
+        """Fork one; of a fork that fails, which is reported, the id is 0."""
+        try:
+            return program.execute(start)
+        except OSError as error:
+            if start.notify is not None:
+                start.notify.close()
+            self._report_failure(start.order, Code.PROCESS_NOT_MADE, error)
+            return 0, 0
+
+    def _report_failure(self, order: protocol.StartTask, failed: Code, error: OSError) -> None:
+        self._ports.rebind(order.port)
+        path = "" if failed is Code.PROCESS_NOT_MADE else order.log
+        self._report_not_started(order, Cause(failed, path=path, errno=error.errno or 0))
 
     def _report_not_started(self, order: protocol.StartTask, cause: Cause) -> None:
         self._link.report(protocol.TaskNotStarted(order.task, order.attempt, cause, time.time()))
@@ -155,6 +175,7 @@ class TaskRunner:
 
     def stop_all(self, grace: float) -> None:
         """Send SIGTERM to all that was started, and SIGKILL to tasks after `grace` seconds."""
+        self.execute_prepared()
         for task in list(self._tasks.values()):
             task.stop(signal.SIGTERM, grace, time.monotonic())
             self._advance(task)
