@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import html
 import json
 import math
 import numbers
@@ -22,7 +23,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, SupportsFloat, TypeVar
 
 from distrun.errors import (
     DistrunError,
@@ -257,7 +258,10 @@ class Job:
         from distrun.words.causes import advise_about
 
         advise_about(self.job_id)
-        return status_html(read_job(self._existing()))
+        try:
+            return status_html(read_job(self._existing()))
+        except DistrunError as error:  # a cell that shows it has not failed
+            return f"<pre>{html.escape(str(error))}</pre>"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Job) and other.folder == self.folder
@@ -330,7 +334,7 @@ class Job:
             import pandas as pd  # type: ignore[import-untyped, import-not-found, unused-ignore]
         except Exception:  # noqa: BLE001 - ValueError if it does not fit numpy
             return rows
-        return pd.DataFrame(rows)
+        return pd.DataFrame(rows, columns=None if rows else ["task", "attempt", "at"])
 
     def tail(self, lines: int = 10, *tasks: str) -> None:
         """Print the last lines of the tasks' output, as `distrun logs -n` does.
@@ -338,8 +342,10 @@ class Job:
         Raises:
             UsageError: as :meth:`logs`.
         """
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # a notebook's, too, or None
         for line in self.logs(*tasks, lines=lines):
-            sys.stdout.write(f"{line.task}: {line.text}\n")  # a notebook's, too
+            text = f"{line.task}: {line.text}"
+            print(text.encode(encoding, "replace").decode(encoding))  # noqa: T201
 
     def logs(
         self,
@@ -425,7 +431,7 @@ def load(
     spec: str | os.PathLike[str] | Mapping[str, Any],
     *,
     overrides: Sequence[str] = (),
-    args: Sequence[str | int | float | os.PathLike[str]] = (),
+    args: Sequence[str | SupportsFloat | os.PathLike[str]] = (),
     name: str | None = None,
 ) -> Spec:
     """Read and check a spec, as `distrun validate` does.
@@ -456,7 +462,7 @@ def load(
 
 def run(  # noqa: PLR0913 - all but two are optional, by name
     program: str | os.PathLike[str],
-    args: Sequence[str | int | float | os.PathLike[str]] = (),
+    args: Sequence[str | SupportsFloat | os.PathLike[str]] = (),
     *,
     workers: int | None = None,
     ps: int | None = None,
@@ -593,7 +599,7 @@ def jobs(*, running: bool = False) -> list[Job]:
     return [Job(each) for each in (queued_job.running(store) if running else store.folders())]
 
 
-def report(**values: float) -> None:
+def report(**values: SupportsFloat) -> None:
     """Report the progress of this task: `distrun.report(step=120, steps=500, loss=0.12)`.
 
     `status`, the launch and the report show it, and `stall` counts it as a sign of life. The names
@@ -642,7 +648,7 @@ _EXPECTED = {
     "lines": "write a whole number",
     "name": "write a text",
     "overrides": "write a list: ['program.env.LR=1']",
-    "program": "write a path or a name",
+    "program": "write a script's path (%%writefile train.py makes one in a notebook), or a name",
     "signal": "write one of Python's module signal: signal.SIGINT",
     "spec": "write a file's path, or a dict",
     "tasks": "write each as an argument: 'worker:0', 'ps'",

@@ -5,10 +5,11 @@ Only :mod:`distrun.cli` turns these into a process's exit; everything else raise
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from distrun.agent.protocol import Cause
+    from distrun.spec.problems import Problem
 
 EXIT_KILLED = 137  # `distrun kill`
 
@@ -49,7 +50,7 @@ class InvalidSpecError(DistrunError):
     """The spec is invalid, or does not fit. The message has every problem, one a line."""
 
     exit_code = 65
-    problems: tuple[Any, ...] = ()  # a Problem for each that has a place
+    problems: tuple[Problem, ...] = ()  # those that have a place
 
 
 class HostError(DistrunError):
@@ -65,7 +66,7 @@ class OutputError(DistrunError):
 
 
 class JobFailedError(DistrunError):
-    """The job ended before all its tasks had started. `exit_code` is the job's."""
+    """The job failed or was stopped. `exit_code` is the job's."""
 
 
 class InternalError(DistrunError):

@@ -1,5 +1,6 @@
 """`import distrun`: what programs do with it, in threads and without a terminal, and its errors."""
 
+import io
 import json
 import math
 import os
@@ -13,9 +14,9 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import distrun as package
@@ -255,16 +256,17 @@ def test_errors(distrun: Distrun, tmp_path: Path) -> None:
     assert distrun("clean", "--all").returncode == 0
     with pytest.raises(package.UsageError, match="is gone"):
         job.status()
+    assert "is gone" in job._repr_html_(), "as what a cell shows"
     assert package.jobs() == []
 
 
 def test_a_failed_job(distrun: Distrun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prints = 'for i in 1 2; do echo "$i/2 - 3s - 6ms/step - loss: 0.$i - attempt: 9"; done'
     stays = f"touch {tmp_path}/printed; sleep 99"
-    fails = f"while [ ! -e {tmp_path}/printed ]; do sleep 0.1; done; echo the last; exit $CODE"
+    fails = f"while [ ! -e {tmp_path}/printed ]; do sleep 0.1; done; echo thé last; exit $CODE"
     script = f"{prints}; if [ $DISTRUN_TASK = worker:0 ]; then {stays}; else {fails}; fi"
     job = package.run("sh", ["-c", script], workers=2, env={"CODE": "3"}, name="ends")
-    with pytest.raises(errors.JobFailedError, match=r"(?s)worker:1 exited 3.*the last") as caught:
+    with pytest.raises(errors.JobFailedError, match=r"(?s)worker:1 exited 3.*thé last") as caught:
         job.wait(60, check=True)
     assert caught.value.exit_code == 3
     late = package.run("sleep", [99], overrides=["timeouts.run=1s"])
@@ -284,7 +286,13 @@ def test_a_failed_job(distrun: Distrun, tmp_path: Path, monkeypatch: pytest.Monk
             assert getattr(task, name) == told[name], name
     printed = [f"{i}/2 - 3s - 6ms/step - loss: 0.{i} - attempt: 9" for i in (1, 2)]
     assert [line.text for line in job.logs("worker:0")] == printed
-    assert next(job.logs("worker:1", lines=1)).text == "the last"
+    assert next(job.logs("worker:1", lines=1)).text == "thé last"
+    monkeypatch.setattr("sys.stdout", ascii_only := io.TextIOWrapper(io.BytesIO(), "ascii"))
+    job.tail(1, "worker:1")
+    ascii_only.seek(0)
+    assert ascii_only.read() == "worker:1: th? last\n"
+    monkeypatch.setattr("sys.stdout", None)  # of a program that was started with it closed
+    job.tail()
     assert list(job.logs(since=0.0)) == package.jobs(running=True) == []
     assert {package.job(job.job_id)} == {job} == {*package.jobs()} - {late}
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
@@ -292,9 +300,10 @@ def test_a_failed_job(distrun: Distrun, tmp_path: Path, monkeypatch: pytest.Monk
     assert "worker:0" in job._repr_html_()
     last = job.metrics()[-1]
     assert (last["attempt"], last["step"], last["loss"]) == (0, 2, 0.2)
-    (tmp_path / "pandas.py").write_text("DataFrame = tuple\n")  # it is not among our packages
+    frame = "def DataFrame(rows, columns):\n    return columns or rows\n"
+    (tmp_path / "pandas.py").write_text(frame)  # it is not among our packages
     monkeypatch.syspath_prepend(tmp_path)
-    assert job.metrics()[-1] == last
+    assert (job.metrics()[-1], late.metrics()) == (last, ["task", "attempt", "at"])
     (tmp_path / "pandas.py").write_text("raise ValueError('numpy.dtype size changed')\n")
     monkeypatch.delitem(sys.modules, "pandas")
     assert job.metrics()[-1] == last
@@ -366,6 +375,8 @@ def test_a_dict_is_the_file_that_says_the_same(tmp_path: Path) -> None:
     )  # fmt: skip
     (tmp_path / "again.yaml").write_text(by_dict.source)
     assert api.load(tmp_path / "again.yaml")._spec.program.args == by_file.program.args
-    as_numpy = {**spec, "restart": {"max": SimpleNamespace(tolist=lambda: 2)}}
+    as_numpy = {**spec, "program": {"command": ["sh"], "args": np.array([0.1, 2], np.float32)}}
+    as_numpy["restart"] = {"max": np.int64(2)}
     (tmp_path / "again.yaml").write_text(api.load(as_numpy)._spec.source)
-    assert api.load(tmp_path / "again.yaml")._spec.restart == by_file.restart
+    again = api.load(tmp_path / "again.yaml")._spec
+    assert (again.restart, again.program.args) == (by_file.restart, ("0.1", "2.0"))

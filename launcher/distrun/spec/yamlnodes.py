@@ -59,7 +59,9 @@ def node_of(
     Its mark is `place`, a key; or that of `marks` for the key, or for the nearest around it.
     """
     if hasattr(value, "tolist"):  # numbers and arrays of numpy and pandas
-        value = value.tolist()
+        found = value.tolist()  # its float32 as it is shown: 0.1, not 0.10000000149011612
+        is_list = isinstance(found, list)
+        value = list(value) if is_list else float(str(value)) if type(found) is float else found
     mark = Mark(place or OF_PROGRAM) if marks is None else _nearest_mark(place, marks)
     if depth > MAX_DEPTH:
         problems.add(mark, "this is nested too deeply")
@@ -87,7 +89,8 @@ def node_of(
     if value is None:
         problems.add(mark, "None is not a value of a spec", "leave it out")
     elif not isinstance(value, (bool, int, float)):
-        problems.add(mark, f"{type(value).__name__} is not a value of a spec", "write it as a text")
+        hint = "put it into a script" if callable(value) else "write it as a text"
+        problems.add(mark, f"{type(value).__name__} is not a value of a spec", hint)
     return Scalar(mark, json.dumps(value, default=repr))
 
 
