@@ -28,7 +28,7 @@ from harness.values import not_none
 
 
 def found(size: int = 1, changed: int = 1) -> Found:
-    return Found(size, changed, size)
+    return Found(size, changed, size, 0o750)
 
 
 @pytest.mark.parametrize(
@@ -53,11 +53,11 @@ def test_files_that_differ_go_to_the_folders_of_their_hosts(
 
 READ_ONLY = OSError(errno.EROFS, "Read-only file system")
 NAMES = ("", "/etc/passwd", "..", "a/../../b", "a//b", "a/", ".", "a\0b", "a" * 256, "\ud800", 5)
-SIZES: tuple[list[Any], ...] = ([], [1, 1], [-1, 1, 1], [1.0, 1, 1], [1 << 80, 1, 1], [True] * 3)
+SIZES: tuple[list[Any], ...] = ([], [1] * 3, [-1, 1, 1, 1], [1.0] * 4, [1 << 80] * 4, [True] * 4)
 
 
 @pytest.mark.parametrize(
-    "entry", [*([name, 1, 1, 1] for name in (*NAMES, None)), *(["x", *size] for size in SIZES)]
+    "entry", [*([name, 1, 1, 1, 1] for name in (*NAMES, None)), *(["x", *size] for size in SIZES)]
 )
 def test_names_that_lead_elsewhere_and_sizes_that_cannot_be_are_left_out(entry: list[Any]) -> None:
     assert is_plain(entry[0]) is (entry[0] == "x")
@@ -83,23 +83,25 @@ def test_nothing_is_written_through_a_link_or_outside(tmp_path: Path) -> None:
     (tmp_path / "back" / "link").symlink_to(tmp_path / "outside")
     tree = ReceivedTree(str(tmp_path / "back"))
     with pytest.raises(OSError, match="Not a directory"):
-        tree.open_part("link/x", "h1", 1, 1)
-    part = tree.open_part("deep/x", "h1", 4, 10**9)
+        tree.open_part("link/x", "h1", 1, 1, 0)
+    part = tree.open_part("deep/x", "h1", 4, 10**9, 0)
+    with pytest.raises(OSError, match="another fetch is copying it"):
+        tree.open_part("deep/x", "h1", 4, 10**9, 0)
     with pytest.raises(OSError, match="Protocol"):
         part.write(2, b"more than it said")
     part.write(0, b"ab")
     part.close()
     assert tree.find("deep/x") is None
-    again = tree.open_part("deep/x", "h1", 4, 10**9)
+    again = tree.open_part("deep/x", "h1", 4, 10**9, 0)
     assert again.received == 2
     again.close()
-    other = tree.open_part("deep/x", "h1", 4, 2 * 10**9)  # it has changed meanwhile
+    other = tree.open_part("deep/x", "h1", 4, 2 * 10**9, 0o4500)  # it has changed meanwhile
     assert other.received == 0
     other.write(2, b"d")
     other.finish()
     written = tmp_path / "back" / "deep" / "x"
     assert written.read_bytes() == b"\0\0d\0"
-    assert written.stat().st_mtime == 2
+    assert (written.stat().st_mtime, written.stat().st_mode & 0o7777) == (2, 0o700)
     assert os.listdir(written.parent) == ["x"]
     assert os.listdir(tmp_path / "outside") == []
 

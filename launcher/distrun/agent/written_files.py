@@ -87,7 +87,8 @@ def _list(
             left_out.append(["", f"there are more than {most} files"])
             break
         elif found is not None:
-            files.append([path, found.st_size, found.st_mtime_ns, found.st_blocks * 512])
+            used, mode = found.st_blocks * 512, found.st_mode & 0o777
+            files.append([path, found.st_size, found.st_mtime_ns, used, mode])
             count += 1
         is_late = time.monotonic() > sent_at + _SECONDS
         if is_late or len(files) + len(left_out) >= _ENTRIES:

@@ -388,8 +388,9 @@ class Fetch:
 
     def _open_part(self, file: File) -> Part | None:
         source, found = f"{file.label}\0{file.path}", file.found
+        stamps = found.size, found.changed, found.mode
         try:
-            return self._tree.open_part(file.target, source, found.size, found.changed)
+            return self._tree.open_part(file.target, source, *stamps)
         except OSError as error:
             if error.errno in (errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EDQUOT):
                 raise  # no other file can be written either
@@ -457,10 +458,9 @@ class KeptFetch(Fetch):
         for each in sorted(folder.rglob("*")):
             path = str(each.relative_to(folder))
             if each.is_file() and is_match(path, self._patterns):
-                found = each.stat()
-                files.append(
-                    File("", path, Found(found.st_size, found.st_mtime_ns, found.st_size), path)
-                )
+                of = each.stat()
+                found = Found(of.st_size, of.st_mtime_ns, of.st_size, of.st_mode)
+                files.append(File("", path, found, path))
         return files
 
     def _read(self, needed: Sequence[File]) -> None:

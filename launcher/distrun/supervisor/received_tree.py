@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import os
 import stat
@@ -60,8 +61,11 @@ class ReceivedTree:
         finally:
             os.close(descriptor)
 
-    def open_part(self, path: str, source: str, size: int, changed: int) -> Part:
-        """Return the part of a file that has arrived, whose whole has this size and change (ns)."""
+    def open_part(self, path: str, source: str, size: int, changed: int, mode: int) -> Part:
+        """Return the part of a file that has arrived, whose whole has this size and change (ns).
+
+        As with `cp`, others may do with it what they may do with its source, less the umask.
+        """
         key = hashlib.sha256(f"{source}\0{path}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
         fresh = f".{key}-{size}-{changed}{_PART}"
         with self._parent(path, creates=True) as (folder, name):
@@ -69,11 +73,26 @@ class ReceivedTree:
                 if each.startswith(f".{key}-") and each.endswith(_PART) and each != fresh:
                     os.unlink(each, dir_fd=folder)  # of the file as it was before
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            descriptor = os.open(fresh, flags, 0o666, dir_fd=folder)
+            descriptor = os.open(fresh, flags, 0o600 | mode & 0o777, dir_fd=folder)
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                os.close(descriptor)
-                raise OSError(errno.ENXIO, os.strerror(errno.ENXIO), fresh)
-            return Part(os.dup(folder), descriptor, fresh, name, size, changed)
+                error = OSError(errno.ENXIO, os.strerror(errno.ENXIO), fresh)
+            elif not _is_locked(descriptor):
+                error = OSError(errno.EBUSY, "another fetch is copying it", fresh)
+            else:
+                return Part(os.dup(folder), descriptor, fresh, name, size, changed)
+            os.close(descriptor)
+            raise error
+
+
+def _is_locked(descriptor: int) -> bool:
+    """Lock a file; returns False if another process has locked it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # its file system has no locks
+    return True
 
 
 class Part:
@@ -105,7 +124,8 @@ class Part:
         self.close()
 
     def discard(self) -> None:
-        os.unlink(self._fresh, dir_fd=self._folder)
+        with contextlib.suppress(FileNotFoundError):  # another fetch has finished it
+            os.unlink(self._fresh, dir_fd=self._folder)
         self.close()
 
     def close(self) -> None:

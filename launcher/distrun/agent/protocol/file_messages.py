@@ -103,8 +103,8 @@ class TransferProgress(Notice):
 class FilesWritten(Report):
     """A part of what tasks have written in the working folder with that number.
 
-    `files` are [path, size, time of the last change in ns, bytes on the disk]. `left_out` are
-    [path, why]. `last`: there is no further part for any folder.
+    `files` are [path, size, time of the last change in ns, bytes on the disk, mode]. `left_out`
+    are [path, why]. `last`: there is no further part for any folder.
     """
 
     folder: int

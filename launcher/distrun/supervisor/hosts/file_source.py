@@ -28,11 +28,12 @@ _LARGEST = 1 << 62
 
 
 class Found(Frozen):
-    """A file on a host: its size, the time of its last change in ns, and its bytes on the disk."""
+    """A file on a host: its size, the time of its last change in ns, bytes on the disk, mode."""
 
     size: int
     changed: int
     used: int
+    mode: int
 
 
 class FileSource(LinkUser):
@@ -138,7 +139,7 @@ class FileSource(LinkUser):
         files = self.files[message.folder]
         for entry in message.files:
             are_sizes = all(type(each) is int and 0 <= each < _LARGEST for each in entry[1:])
-            if len(entry) != 4 or not is_plain(entry[0]) or not are_sizes:
+            if len(entry) != 5 or not is_plain(entry[0]) or not are_sizes:
                 self.leave_out(str(entry[:1])[2:-2], "its name or its size cannot be")
             elif len(files) < MOST_FILES and self._characters < _MOST_CHARACTERS:
                 self._characters += len(entry[0])
