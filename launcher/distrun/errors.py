@@ -5,11 +5,10 @@ Only :mod:`distrun.cli` turns these into a process's exit; everything else raise
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from distrun.agent.protocol import Cause
-    from distrun.spec.problems import Problem
 
 EXIT_KILLED = 137  # `distrun kill`
 
@@ -50,7 +49,7 @@ class InvalidSpecError(DistrunError):
     """The spec is invalid, or does not fit. The message has every problem, one a line."""
 
     exit_code = 65
-    problems: tuple[Problem, ...] = ()  # those that have a place
+    problems: tuple[Any, ...] = ()  # a Problem for each that has a place
 
 
 class HostError(DistrunError):

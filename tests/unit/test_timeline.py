@@ -102,8 +102,10 @@ def test_the_first_output_is_that_of_its_attempt(tmp_path: Path) -> None:
     folder = JobFolder(tmp_path)
     folder.logs.mkdir()
     with contextlib.closing(EventLog(str(folder.events_file))) as record:
-        for each in (started(T0, A), *ended(T0 + 5, A), started(T0 + 20, A, 1)):
+        again = started(T0 + 6.3, A, 1)._replace(log_start=35)
+        for each in (started(T0, A), *ended(T0 + 5, A), again):
             record.append(each)
+    append(TaskLog.of(folder, A), b"--- attempt 1, 12:00: restarted ---", 6.2)
     append(TaskLog.of(folder, A), b"of attempt 1\n", 21.0)
     assert Job(folder).first_outputs == {(A, 1): T0 + 21.0}
 

@@ -231,7 +231,9 @@ class Job:
         found: dict[tuple[str, int], float] = {}
         for (task, attempt), (at, begin) in started.items():
             with contextlib.suppress(OSError, ValueError):  # of a name that no task can have
-                log = TaskLog.of(self.folder, task)
+                log, marker = TaskLog.of(self.folder, task), b"--- attempt %d, " % (attempt + 1)
+                if (task, attempt + 1) in started and log.read(begin, len(marker)) == marker:
+                    continue  # it printed nothing: this is the agent's line before the next one
                 written = next((when for when, _ in log.spans(begin, log.extent().size)), None)
                 latest = ended.get((task, attempt), time.time()) + _INDEX_DELAY
                 if written is not None and written <= latest:
