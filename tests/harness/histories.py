@@ -80,10 +80,10 @@ class Job:
             self.ready(each)
         return self.placed(of)
 
-    def placed(self, hosts: dict[str, str], *kept: str) -> list[Action]:
+    def placed(self, hosts: dict[str, str], *kept: str, **about: Any) -> list[Action]:
         """The plan of the tasks, each with its host. `kept`: tasks that go on."""
         records = tuple(
-            events.TaskRecord(name=name, role=Role(role), index=int(index), host=host)
+            events.TaskRecord(name=name, role=Role(role), index=int(index), host=host, **about)
             for name, host in hosts.items()
             for role, _, index in [name.partition(":")]
         )

@@ -56,7 +56,7 @@ def test_a_command_that_is_missing_slow_or_fails_is_told(provide: Provide) -> No
     ("gres", "count"),
     [
         ("GRES=gpu(IDX:0)", 1), ("GRES=gpu:a100:2(IDX:0-1),gpu:v100:1(IDX:2)", 3),
-        ("GRES=gpu:4(CNT:4)", 4), ("GRES=", None),
+        ("GRES=gpu:4(CNT:4)", 4), ("GRES=", None), ("GRES=gpu(IDX:N/A)", 1), ("GRES=gpu:0", 0),
     ],
 )  # fmt: skip
 def test_gpus_are_counted(provide: Provide, gres: str, count: int | None) -> None:
@@ -64,7 +64,7 @@ def test_gpus_are_counted(provide: Provide, gres: str, count: int | None) -> Non
     provide("scontrol", f"[ $3 = job ] && echo '{JOB.format('n1', detail)}' || true")
     (node,) = allocation.of_job("7")
     given = not_none(node.slurm)
-    assert (given.cores, given.gpus) == (5, count)
+    assert (given.cores, given.gpus, node.gpus) == (5, count, () if count == 0 else None)
     assert node.address is None
 
 

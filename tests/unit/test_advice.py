@@ -58,6 +58,7 @@ def sampled(
         ([sampled(15.8, epoch=30), sampled(14.3, epoch=30)], "", None),
         ([sampled(2), sampled(2), sampled(2, epoch=50)], "", None),  # its steps begin anew
         ([sampled(2), sampled(1.2, seconds=50)], "", None),  # it has just begun
+        ([sampled(0.08), sampled(0.04)], "", None),  # too few steps to tell
         ([sampled(2), sampled(2)], RETRACES_ON, Symptom.RETRACING),
         ([sampled(2), sampled(2)], RETRACES, None),  # TensorFlow warns twice if it goes on
         ([sampled(2, cores=0.1)], RETRACES_ON, Symptom.IDLE),  # that may have ended long ago

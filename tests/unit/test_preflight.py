@@ -62,11 +62,7 @@ def judged(*hosts: HostAnswers, **about: Any) -> tuple[Check, ...]:
 
 def bad(checks: tuple[Check, ...]) -> list[tuple[str, str, str]]:
     """Host, subject and grade of all that is not good."""
-    return [
-        (check.host, check.subject.value, check.grade.value)
-        for check in checks
-        if check.grade is not Grade.OK
-    ]
+    return [(e.host, e.subject.value, e.grade.value) for e in checks if e.grade is not Grade.OK]
 
 
 def test_where_all_is_well_every_subject_is_good_on_every_host() -> None:
@@ -153,6 +149,7 @@ CASES: dict[str, tuple[list[HostAnswers], dict[str, Any], list[tuple[str, str, s
     "only a newcomer has it": ([LACKING, host("b")], {"newcomers": frozenset("b")}, []),
     "a clock that may be right": (
         [host("a"), host("b", clock_offset=3.0, clock_tolerance=2.5)], {}, []),
+    "a version that is not known": ([host("a"), host("b", tensorflow="unknown")], {}, []),
     "no TensorFlow anywhere": ([host(each, tensorflow="") for each in "ab"], {},
                                [(each, "tensorflow", "note") for each in "ab"]),
     # This machine's script is what the others are held to.

@@ -14,13 +14,7 @@ from rich.console import Console
 
 from distrun.advice import gpus
 from distrun.advice.model import Kind, Obstacle, Reason, Symptom
-from distrun.advice.profile import (
-    TaskProfile,
-    find_slow_link,
-    find_traffic,
-    profile,
-    straggler,
-)
+from distrun.advice.profile import TaskProfile, find_slow_link, find_traffic, profile, straggler
 from distrun.advice.rules import advise_by_profiles
 from distrun.agent.linux import processes
 from distrun.agent.protocol import Order

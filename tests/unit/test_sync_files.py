@@ -93,7 +93,7 @@ def test_a_link_to_what_is_not_sent_is_replaced_by_it(tmp_path: Path) -> None:
     make(tmp_path, "a.log kept/b.log")
     make(tmp_path, "", old=old)
     make(old, "", here=".")
-    (tmp_path / ".gitignore").write_text("ck/\n*.log\n")
+    (tmp_path / ".gitignore").write_text("\ufeffck/\n*.log\n")
     (tmp_path / "kept" / ".gitignore").write_text("!b.log\n")
     home = tmp_path / "home"
     made = FileSelection(str(tmp_path), [str(tmp_path)], [str(home)]).manifest()

@@ -98,7 +98,7 @@ def test_roles_keep_their_own_arguments_variables_and_policies() -> None:
 def test_what_a_cluster_has_beside_it_is_told_and_its_queue_is_kept() -> None:
     """A manifest as `kubectl get -o yaml` prints it, in one file with a claim."""
     resources = {"limits": {"cpu": 4}, "requests": {"cpu": 1}, "claims": [{"name": "c"}]}
-    worker, empty = replicas(resources=resources, envFrom=[{}], args=["$(cat x)"]), replicas(0)
+    worker, empty = replicas(resources=resources, envFrom=[{}], args=["$(cat x) ${Y}"]), replicas(0)
     worker["template"]["spec"] |= {"restartPolicy": "Always", "volumes": None}
     worker["template"]["metadata"] = {"labels": {"a": "tf-job-name"}, "name": "x"}
     document = yaml.safe_load(tfjob({"Worker": worker, "PS": empty}))
@@ -113,7 +113,7 @@ def test_what_a_cluster_has_beside_it_is_told_and_its_queue_is_kept() -> None:
     spec, comments = converted(f"%YAML 1.2\n---\n{yaml.safe_dump_all([listed, more, other])}---")
     assert "TFJob other" not in comments
     assert spec["kubernetes"]["queue"] == "team"
-    assert spec["program"]["command"][-1] == "$(cat x)"
+    assert spec["program"]["command"][-1] == "$(cat x) ${Y}"
     # As written: more may be used than is asked.
     own = {"containers": [{"resources": resources, "envFrom": [{}]}]}
     assert spec["kubernetes"]["pod"] == {"metadata": {"labels": {"a": "tf-job-name"}}, "spec": own}

@@ -76,6 +76,7 @@ def test_a_task_waits_starts_trains_and_ends_in_each_attempt() -> None:
         created(0.0), planned(2.0), started(3.0, A), started(4.0, B), first_step(9.0, A),
         *ended(20.0, A), restart(21.5, Cause(Code.TASK_EXITED)), *ended(22.0, B),
         started(25.0, A, 1), first_step(30.0, A, 1), *ended(40.0, A, 1),
+        replace(planned(50.0), kept=(A,)),
     ]  # fmt: skip
     assert shown(history, A) == [
         *((Activity.WAITING, 0.0, 3.0), (Activity.STARTING, 3.0, 9.0)),
@@ -91,10 +92,8 @@ def test_a_task_waits_starts_trains_and_ends_in_each_attempt() -> None:
 
 def test_a_task_that_tells_no_steps_runs_from_its_first_output_on() -> None:
     history = [created(0.0), planned(0.0), started(0.0, A), *ended(50.0, A)]
-    assert shown(history, A, {(A, 0): 7.0})[1:3] == [
-        (Activity.STARTING, 0.0, 7.0),
-        (Activity.RUNNING, 7.0, 50.0),
-    ]
+    both = [(Activity.STARTING, 0.0, 7.0), (Activity.RUNNING, 7.0, 50.0)]
+    assert shown(history, A, {(A, 0): 7.0})[1:3] == both
     assert shown(history, A)[1] == (Activity.STARTING, 0.0, 50.0)
 
 
@@ -159,7 +158,7 @@ NAMES = [f"worker:{index}" for index in range(4)]
 
 
 def of_four(late: str = "", first: float = 30.0) -> list[Span]:
-    history: list[events.Event] = [created(0.0)]
+    history: list[events.Event] = [created(-400.0), planned(-400.0)]  # of two of them
     for name in NAMES:
         begin = first_step(first if name == late else 3.0, name)
         history += [started(0.0, name), begin, *ended(100.0, name)]
@@ -196,10 +195,8 @@ def test_the_slowest_is_the_one_that_has_done_least_in_all_epochs() -> None:
 
 
 def test_the_task_that_stood_elsewhere_is_odd() -> None:
-    places = (
-        Place(tasks=(B,), place="load, data.py:12"),
-        Place(tasks=(A, "worker:2"), place="all_reduce, train.py:4"),
-    )
+    others = Place(tasks=(A, "worker:2"), place="all_reduce, train.py:4")
+    places = (Place(tasks=(B,), place="load, data.py:12"), others)
     timed_out = events.TimedOut(at=1.0, timer=events.Timer(events.TimerKind.STALL), places=places)
     (found,) = outliers([], [], [timed_out])
     assert (found.task, found.measure, found.place) == (B, None, "load, data.py:12")
@@ -240,10 +237,7 @@ def attempt(number: int, begin: float) -> list[events.Event]:
     return [
         *of_both(events.TaskStarted, begin + 1, begin + 1.5, attempt=number, pid=1),
         *of_both(events.FirstStep, begin + 9, begin + 8, attempt=number),
-        *(
-            events.TaskReported(at=begin + 31, task=task, values={}, step_at=begin + 30)
-            for task in (A, B)
-        ),
+        *of_both(events.TaskReported, begin + 31, begin + 31, values={}, step_at=begin + 30),
         *of_both(events.TaskExited, begin + 31, begin + 33, attempt=number, code=1),
     ]
 

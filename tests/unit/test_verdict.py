@@ -237,6 +237,13 @@ def test_the_server_that_is_elsewhere_is_quoted() -> None:
     job(events.ClusterMismatched, cause=where)
     (verdict,) = verdicts(job, worker0=f"{line}1\n{line}2\n", worker1=f"{line}3\n")
     assert [(each.task, each.text) for each in verdict.evidence] == [("worker:0", f"{line}1")]
+    for is_mine in (False, True):  # of one whose sockets nobody has looked at, its log shows it
+        job = play(["mwm worker:2 | created"])
+        job.placed({"worker:0": "h", "worker:1": "h"}, address="h:2", owns_tf_config=is_mine)
+        job.gone("worker:0", 3)
+        job.gone("worker:1", None, 15)
+        (verdict,) = verdicts(job, worker0=f"{line}1\n{ECHO}")
+        assert (verdict.kind is Kind.CLUSTER_MISMATCH) is not is_mine
 
 
 def test_advice_is_for_its_host() -> None:
