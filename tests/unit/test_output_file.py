@@ -21,26 +21,20 @@ def private(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.fixture
-def shared(tmp_path: Path) -> Path:
-    (tmp_path / "shared").mkdir()
-    return tmp_path / "shared"
-
-
 def is_untouched(private: Path) -> bool:
     return (private.read_text(), stat.S_IMODE(private.stat().st_mode)) == ("private", 0o600)
 
 
-def test_a_link_is_replaced_and_not_followed(shared: Path, private: Path) -> None:
-    (shared / "page").symlink_to(private)
-    with write_file(shared / "page") as file:
+def test_a_link_is_replaced_and_not_followed(tmp_path: Path, private: Path) -> None:
+    (tmp_path / "page").symlink_to(private)
+    with write_file(tmp_path / "page") as file:
         file.write(b"new")
     assert is_untouched(private)
-    assert (shared / "page").read_bytes() == b"new"
-    assert not (shared / "page").is_symlink()
-    (shared / "page").unlink()
-    (shared / "page").symlink_to(private)
-    with pytest.raises(UsageError), write_file(shared / "page", replaces=False):
+    assert (tmp_path / "page").read_bytes() == b"new"
+    assert not (tmp_path / "page").is_symlink()
+    (tmp_path / "page").unlink()
+    (tmp_path / "page").symlink_to(private)
+    with pytest.raises(UsageError), write_file(tmp_path / "page", replaces=False):
         pass
     assert is_untouched(private)
 
@@ -79,11 +73,11 @@ def test_a_device_a_pipe_or_a_descriptor_is_written_to_and_stays(tmp_path: Path)
     os.close(opened)
 
 
-def test_what_cannot_be_read_to_be_written_is_named(shared: Path) -> None:
-    missing = shared / "events.jsonl"
+def test_what_cannot_be_read_to_be_written_is_named(tmp_path: Path) -> None:
+    missing = tmp_path / "events.jsonl"
     with (
         pytest.raises(HostError, match=rf"page cannot be written: {re.escape(str(missing))}: No "),
-        write_file(shared / "page") as file,
+        write_file(tmp_path / "page") as file,
     ):
         file.write(missing.read_bytes())
-    assert list(shared.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
