@@ -256,7 +256,7 @@ def test_it_says_when_sigkill_is_due(distrun: Distrun, terminal: OpenTerminal) -
     window = terminal("launch", distrun.write_spec(stubborn, timeouts={"grace": "60s"}), columns=80)
     wait_until(lambda: window.read().count("ready") == 2)
     os.kill(window.process.pid, signal.SIGINT)
-    due = re.compile(r"stopping, SIGKILL in [1-6]\d s  \d/2 tasks up")
+    due = re.compile(r"stopping, SIGKILL in [1-6]\d s  2/2 tasks up")
     wait_until(lambda: due.search(window.text()))
     window.type("\x03")
     assert window.finish() == 130

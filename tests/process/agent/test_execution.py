@@ -224,7 +224,7 @@ import os, socket, sys, time
 address = "\\0" + os.environ["DISTRUN_NOTIFY"][1:]
 with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
     for step in range(int(sys.argv[1])):
-        sender.sendto(b"STEP=%d LOSS=0.5" % step, address)
+        sender.sendto(b"STEP=%d " % step + b" ".join(b"K%d=1" % n for n in range(31)), address)
 """
 
 
@@ -232,5 +232,5 @@ def test_progress_is_passed_on_and_its_last_never_lost(any_host: Host, tmp_path:
     any_host.run("worker:0", *script(tmp_path, "notify.py", NOTIFY), "50")
     any_host.expect(protocol.TaskEnded)
     told = any_host.all(protocol.Progress)
-    assert told[-1].values == {"STEP": "49", "LOSS": "0.5"}
+    assert told[-1].values == {"STEP": "49", **{f"K{n}": "1" for n in range(31)}}
     assert any_host.said.index(told[-1]) < any_host.said.index(any_host.all(protocol.TaskEnded)[0])
