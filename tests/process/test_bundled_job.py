@@ -18,8 +18,7 @@ from harness.waiting import wait_until
 def refused(code: int, *argv: str, **options: Any) -> str:
     """Run the job, which is to exit with that code; the one line that it says."""
     done = captured([sys.executable, str(MAIN), *argv], **options)
-    assert done.returncode == code
-    assert done.stderr.count("\n") == 1
+    assert (done.returncode, done.stderr.count("\n")) == (code, 1)
     return str(done.stderr)
 
 

@@ -114,5 +114,4 @@ def test_roles_that_are_not_ready_in_time(distrun: Distrun) -> None:
         *(("task_not_ready", "proxy:0"), ("task_not_ready", "relay:0")),
         ("line_search_behind", "proxy:0"),
     ]
-    assert found[1]["name"] == address
-    assert states(distrun)["worker:0"] == "stopped"
+    assert (found[1]["name"], states(distrun)["worker:0"]) == (address, "stopped")

@@ -210,8 +210,7 @@ def test_it_and_its_agent_have_names(distrun: Distrun, monkeypatch: pytest.Monke
     pid = distrun.status(job)["supervisor_pid"]
     assert arguments(pid) == [f"distrun: supervisor of {job}"]
     assert environment(pid) == f"DISTRUN_JOB_ID={job}"
-    assert os.getsid(pid) == pid
-    assert os.readlink(f"/proc/{pid}/fd/0") == os.devnull
+    assert (os.getsid(pid), os.readlink(f"/proc/{pid}/fd/0")) == (pid, os.devnull)
     family = {each.pid: arguments(each.pid) for each in descendants(pid)}
     agents = [each for each, name in family.items() if name == [f"distrun: agent of {job}"]]
     assert len(agents) == 2, family  # the agent and its guard

@@ -82,8 +82,7 @@ finally:
 def test_each_attempt_is_judged_by_its_own_output_whatever_it_prints(distrun: Distrun) -> None:
     (distrun.cwd / "t.py").write_text(FORGED)
     done = distrun.launch(f"exec {sys.executable} t.py", workers=1, restart=SOON | {"max": 2})
-    assert done.returncode == 7
-    assert done.stdout.count("epoch 1\n") == 2
+    assert (done.returncode, done.stdout.count("epoch 1\n")) == (7, 2)
     assert "worker:0 exited 1 (2 times)" in done.stderr
     assert done.stderr.splitlines()[-1] == "distrun: exit code 7, worker:0's own"
     cause = "worker:0 exited 7, after 2 restarts; not restarted: restart.max allows 2 restarts"

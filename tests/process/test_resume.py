@@ -208,8 +208,7 @@ def test_each_resume_has_restarts_and_a_verdict_of_its_own(distrun: Distrun) -> 
     assert distrun("resume", *here).returncode == 4
     assert distrun.status()["verdict"]["kind"] == "exit"
     done = distrun("resume", job)
-    assert done.returncode == 4
-    assert attempts(distrun, job) == [0, 1, 2, 3]
+    assert (done.returncode, attempts(distrun, job)) == (4, [0, 1, 2, 3])
     planned = [e for e in recorded_events(distrun, job) if e["event"] == "RestartPlanned"]
     assert [(e["number"], e["left"]) for e in planned] == [(1, 0), (2, 0)]
     assert "it had been resumed 2 times with --set hosts" in done.stderr
@@ -280,8 +279,7 @@ def test_at_boot_all_lost_jobs_are_taken_up_and_no_other(distrun: Distrun) -> No
     )
     assert (done.returncode, done.stdout.split()) == (69, [lost])
     assert bad in done.stderr
-    assert distrun("wait", lost).returncode == 0
-    assert attempts(distrun, lost) == [0, 1]
+    assert (distrun("wait", lost).returncode, attempts(distrun, lost)) == (0, [0, 1])
     assert distrun.status(other)["state"] == "running"
     assert distrun.status("failed")["resumed"] == 0
     shutil.rmtree(record.parent)

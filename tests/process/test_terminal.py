@@ -61,8 +61,7 @@ def test_an_interrupt_during_the_imports_shows_no_traceback(distrun: Distrun) ->
         "and os.kill(os.getpid(), signal.SIGINT)); main()"
     )
     done = subprocess.run([distrun.argv[0], "-c", code], capture_output=True, check=False)
-    assert done.returncode == -signal.SIGINT
-    assert done.stderr == b""
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
 
 
 QUESTION = "s: stop the job, d: leave, else: go on"

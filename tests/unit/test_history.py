@@ -106,8 +106,7 @@ def test_what_is_no_file_is_not_written_or_waited_for(folder: JobFolder, tmp_pat
     path.parent.mkdir()
     path.symlink_to(other)
     HistoryLog(folder).append("worker:0", FIRST)
-    assert other.read_text() == "mine"
-    assert history.read(folder, ["worker:0"]) == {}
+    assert (other.read_text(), history.read(folder, ["worker:0"])) == ("mine", {})
 
 
 def test_only_finite_numbers_are_kept_of_progress() -> None:

@@ -289,15 +289,20 @@ def test_a_record_that_is_removed_meanwhile_is_passed_over(
     assert (code, "job-000000" in shown + said) == (0, False)
 
 
+@pytest.mark.parametrize("link", [60.0, None])
 def test_a_job_is_kept_while_its_tasks_may_run_on_a_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    link: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DISTRUN_HOME", str(tmp_path))
-    folder, job = add(JobStore.default(), "lost", link_timeout=60.0), Job()
+    folder, job = add(JobStore.default(), "lost", link_timeout=link), Job()
     job.ready("h2", token="1")
+    job(events.HostLost, host="h2", cause=Cause(Code.AGENT_ABANDONED))
+    outcome = events.Outcome.stopped(0, Cause(Code.JOB_SUCCEEDED))
     with contextlib.closing(EventLog(str(folder.events_file))) as log:
-        log.append(job.history[-1])
-    for age, is_kept in ((50.0, True), (61.0, False)):
+        for each in (*job.history, events.JobEnded(at=9.0, outcome=outcome)):
+            log.append(each)
+    assert run_here(["wait", "lost"])[0] == 69
+    for age, is_kept in ((50.0, True), (61.0, link is None)):
         os.utime(folder.events_file, (time.time() - age,) * 2)
         assert run_here(["clean", "--all"])[0] == 0
         assert folder.path.exists() is is_kept

@@ -56,8 +56,7 @@ def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
     with pytest.raises(HostError), write_file(tmp_path / "page") as file:  # noqa: PT012
         file.write(b"new")
         raise OSError(28, "No space left on device")
-    assert (tmp_path / "page").read_text() == "before"
-    assert os.listdir(tmp_path) == ["page"]
+    assert ((tmp_path / "page").read_text(), os.listdir(tmp_path)) == ("before", ["page"])
 
 
 def test_a_device_a_pipe_or_a_descriptor_is_written_to_and_stays(tmp_path: Path) -> None:

@@ -24,8 +24,7 @@ from harness.specs import load_text, refusal
 def test_a_set_of_hosts(text: str, names: list[str]) -> None:
     found = host_set(text)
 
-    assert list(found.names()) == names
-    assert found.count == len(names)
+    assert (list(found.names()), found.count) == (names, len(names))
 
 
 HOSTFILE = "strategy: mirrored\nprogram: {script: train.py}\nhostfile: hosts.txt\n"

@@ -198,8 +198,7 @@ def test_standard_input(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     spec = load("-", cwd=str(folder))
 
-    assert spec.name == "job"
-    assert spec.program.target == str(folder / "train.py")
+    assert (spec.name, spec.program.target) == ("job", str(folder / "train.py"))
     assert not stdin.buffer.closed
 
 

@@ -245,8 +245,7 @@ def test_a_store_that_was_damaged_is_not_believed(host: Host, job: Path) -> None
     stored.remove(largest)
     stored[0].unlink()
     host.transfer(manifest_of(job))
-    assert tree(host.copy) == tree(job)
-    assert host.sender.files == 2
+    assert (tree(host.copy), host.sender.files) == (tree(job), 2)
     host.transfer(manifest_of(job))
     assert host.sender.files == 0
 

@@ -33,8 +33,7 @@ def test_its_silence_is_told_once_and_it_may_answer_later() -> None:
     assert loop.call_next()
     (silent,) = told
     assert isinstance(silent, events.TensorBoardSilent)
-    assert silent.cause.seconds == 60.0
-    assert silent.cause.path == "/logs/tensorboard.log"
+    assert (silent.cause.seconds, silent.cause.path) == (60.0, "/logs/tensorboard.log")
     assert loop.next_call is None
     board.receive(protocol.TaskListening(tensorboard.NAME, 0, [1, port]))
     started = told[-1]

@@ -100,8 +100,7 @@ def test_a_host_that_refuses_new_logins_is_lost_with_the_remedy_for_that(world: 
     job.drop_links("h2")
     job.advance(3)
     assert "h2: the link has been lost for 3.0 s (" in job.said()
-    assert job.end() == 69
-    assert job.outcome[-1] == "login_refused"
+    assert (job.end(), job.outcome[-1]) == (69, "login_refused")
 
 
 @pytest.mark.parametrize("lease", [10, 60])
@@ -166,8 +165,7 @@ def test_without_a_lease_tasks_wait_and_a_second_kill_does_not(world: Launch) ->
     assert "h1 cannot be reached; to stop waiting for it: distrun kill" in job.ask_to_stop()
     job.advance(600)
     assert job.is_running
-    assert job.ask_to_stop() == ""
-    assert job.end() == 137
+    assert (job.ask_to_stop(), job.end()) == ("", 137)
     assert "LogsIncomplete h1" in " ".join(job.causes)
     assert job.running == {"worker:0": "h1"}, "it has no lease"
 
@@ -323,8 +321,7 @@ def test_many_hosts_that_are_lost_together_are_told_once(world: Launch) -> None:
     for host in ("h2", "h3", "h4", "h5"):
         job.cut(host)
     job.advance(15)
-    assert job.said().count("the link has been lost") == 1
-    assert job.end() == 69
+    assert (job.said().count("the link has been lost"), job.end()) == (1, 69)
     assert job.shown(200, "status").count("Connection timed out") == 3  # its end, hosts, cause
     report = job.shown(200, "logs", "-fn", "1")
     assert report.count("Connection timed out") == 1

@@ -82,8 +82,7 @@ def test_all_hosts_that_cannot_be_reached_are_told_together(world: Launch) -> No
     job.hosts["h3"].refusal = "root@h3: Permission denied (publickey).\n"
     job.hosts["h4"].refusal = "ssh: Could not resolve hostname h4: Name not known\n"
     job.launch()
-    assert job.end() == 69
-    assert job.outcome.count("login_refused") == 2
+    assert (job.end(), job.outcome.count("login_refused")) == (69, 2)
     assert re.search(r"try +h2, h3: `ssh HOST true` .*\n +h4: correct the name", job.said())
 
 
@@ -93,8 +92,7 @@ def test_without_a_spare_the_job_waits_for_a_host_and_then_fails(world: Launch) 
     job.until(lambda: "HostLost" in job.kinds, 90)
     job.advance(5)
     assert "waiting for a host" in job.said()
-    assert job.end() == 69
-    assert job.outcome[-1] == "no_room"
+    assert (job.end(), job.outcome[-1]) == (69, "no_room")
     assert job.running == {}
 
 
@@ -131,8 +129,7 @@ def test_pods_in_a_queue_are_waited_for(world: Launch, monkeypatch: pytest.Monke
     assert "pod_queued" in job.causes[-1]
     said = Cause(Code.POD_PENDING, name="q", text="admitted")
     job.until(lambda: "pod q does not run yet" in job.said())
-    assert job.end(310) == 69
-    assert job.outcome[-1] == "pod_pending"
+    assert (job.end(310), job.outcome[-1]) == (69, "pod_pending")
 
 
 def test_a_restart_waits_for_a_spare_whose_link_is_lost(world: Launch) -> None:
@@ -436,8 +433,7 @@ def test_a_stopped_replacement_leaves_none(point: str, end: Any, code: int, worl
         job.cut("h3")
     job.until(lambda: is_reached(job), 90)
     end(job)
-    assert job.end(120) == code
-    assert job.status()["state"] == "stopped"
+    assert (job.end(120), job.status()["state"]) == (code, "stopped")
     job.mend("h2", "h3")
     job.advance(120)
     assert not any(map(job.processes_on, ("h1", "h2", "h3")))
@@ -490,5 +486,4 @@ def test_a_host_whose_disk_is_full_or_read_only_is_replaced(fault: Any, world: L
     assert verdict["cause_code"]["within"][0]["code"] == "log_disk_read_only"
     fault(job, "h3")
     job.exit("worker:1", 1)
-    assert job.end(70) == 69
-    assert job.outcome[-1] == "no_room"
+    assert (job.end(70), job.outcome[-1]) == (69, "no_room")

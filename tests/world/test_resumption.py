@@ -70,8 +70,7 @@ def test_without_a_lease_an_unreachable_host_refuses_the_resume(world: Launch) -
     lose_supervisor(job)
     for _ in range(2):  # the second time, too, it is not forgotten
         job.resume(hosts="h1")
-        assert job.end() == 69
-        assert job.outcome[0] == "former_host_unreachable"
+        assert (job.end(), job.outcome[0]) == (69, "former_host_unreachable")
         assert re.search(r"distrun resume job-\w+ --assume-dead h2", job.said())
         assert job.running == {"worker:1": "h2"}
     job.power_off("h2")
@@ -179,8 +178,7 @@ def test_output_after_an_unfinished_line_is_that_of_its_own_attempt(world: Launc
     job.resume()
     job.until(lambda: len(job.attempts) == 2)
     job.exit("worker:0", 1)
-    assert job.end() == 1
-    assert job.status()["verdict"]["kind"] == "exit"
+    assert (job.end(), job.status()["verdict"]["kind"]) == (1, "exit")
     assert re.search(r"going on\n--- attempt 1, ", job.log("worker:0"))
 
 

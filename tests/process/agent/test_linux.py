@@ -109,8 +109,7 @@ def run(script: str, *before: str) -> list[Any]:
 
 def test_the_bytes_of_a_child_are_known_to_an_ordinary_user() -> None:
     (used,) = run(WRITES)
-    assert used["written"] == 5_000_000
-    assert used["read"] == 7_000_000
+    assert (used["written"], used["read"]) == (5_000_000, 7_000_000)
 
 
 def test_the_traffic_of_a_connection_is_known_by_both_sides() -> None:

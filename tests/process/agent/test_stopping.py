@@ -41,6 +41,14 @@ def test_a_suspended_task_handles_the_signal(host: Host) -> None:
     assert host.expect(protocol.TaskExited).code == 3
 
 
+def test_what_a_stopped_program_leaves_is_ended_and_not_told(any_host: Host) -> None:
+    shell = "trap 'exit 0' TERM; (trap '' TERM; echo it ready $$; exec sleep 60) & wait"
+    any_host.run("worker:0", "sh", "-c", shell)
+    pids_of(any_host, "worker:0", 1)
+    any_host.stop("worker:0", grace=1.0)
+    assert not any_host.expect(protocol.TaskEnded).left
+
+
 def test_a_stop_that_comes_with_the_start(host: Host) -> None:
     any_signal = signal.SIGRTMIN + 2
     for attempt, (number, grace) in enumerate([(any_signal, 60.0), (signal.SIGKILL, 0.0)] * 3):
