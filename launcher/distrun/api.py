@@ -68,6 +68,7 @@ __all__ = [
     "run",
 ]
 _Filled = TypeVar("_Filled", bound=Frozen)
+_MOST_TOLD = 8
 _ERRORS = (UsageError, InvalidSpecError, HostError, InternalError, StartTimeoutError)
 _ERROR_OF_CODE = {kind.exit_code: kind for kind in _ERRORS}
 
@@ -245,7 +246,8 @@ class Job:
     def __init__(self, folder: JobFolder) -> None:
         # Not in wait(): Python may lose a Ctrl-C that comes in an import, see _get_module_lock of
         # importlib.
-        from distrun.job import control  # noqa: F401
+        from distrun.job import control, history  # noqa: F401
+        from distrun.words import progress  # noqa: F401
 
         self._folder = folder
 
@@ -298,18 +300,36 @@ class Job:
         Raises:
             JobFailedError: the job failed or was stopped, and `check` is set.
             UsageError: `timeout` is not a number.
-            WaitTimeoutError: the job has not ended in that time; it continues.
+            WaitTimeoutError: the job has not ended in that time; it continues. The error says where
+                its tasks are.
             HostError: the record is damaged and does not have the job's end.
             InternalError: the supervisor died, so the record does not have the job's end.
         """
         from distrun.job.control import wait_for_final_state
 
         timeout = _number("timeout", timeout, -math.inf)
-        wait_for_final_state(self._existing(), timeout)
+        try:
+            wait_for_final_state(self._existing(), timeout)
+        except WaitTimeoutError as late:
+            with contextlib.suppress(OSError, DistrunError):
+                late.hint = self._where()
+            raise
         status = self.status()
         if check and not status.succeeded:
             raise _failure(self._folder, {})
         return status
+
+    def _where(self) -> str:
+        """Return where its tasks are, in words."""
+        from distrun.job import history
+        from distrun.words.progress import progress_words
+
+        tasks, told = self._folder.state().tasks, []
+        for name in list(tasks)[:_MOST_TOLD]:
+            samples = history.last(self._folder, name, 1)  # its supervisor may not answer in time
+            values = {key: f"{value:.12g}" for s in samples for key, value in s.progress.items()}
+            told.append(" ".join((name, tasks[name].phase.value, *progress_words(values))))
+        return "; ".join([*told, *(["..."] if len(tasks) > _MOST_TOLD else [])])
 
     def metrics(self) -> Any:
         """Return what tasks reported or printed over time: about 1,000 rows of a task at most.

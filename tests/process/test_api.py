@@ -221,7 +221,7 @@ def test_errors(distrun: Distrun, tmp_path: Path) -> None:
     assert str(refused.value.hint).startswith("lower `gpus` of a role")
 
     job = package.launch(package.load(distrun.write_spec(FOREVER, workers=1)))
-    with pytest.raises(package.WaitTimeoutError, match="has not ended yet"):
+    with pytest.raises(package.WaitTimeoutError, match="not ended yet; worker:0 running"):
         job.wait(timeout=0.01)
     api: Any = package  # its types forbid these
     start, load = partial(api.run, "train.py"), partial(api.load, distrun.write_spec("true"))
