@@ -49,6 +49,7 @@ _NO_DATA = re.compile(
 )
 _OF_KERAS = re.compile(r"\b(?:tf_)?keras\b|\btensorflow\b")
 _KERAS_CODES = (Code.KERAS_2_CODE, Code.KERAS_3_USED)
+_OF_FILES = (Code.EXCEPTION_RAISED, Code.MODULE_NOT_IMPORTED, Code.FILE_DAMAGED)
 _WITH_TRACEBACK = (Code.EXCEPTION_RAISED, Code.EXITED_AFTER_EXCEPTION)
 _MADE_BY_SOME = (
     *(Code.COLLECTIVES_MISMATCHED, Code.COLLECTIVE_TIMED_OUT, Code.EXITED_WHILE_NEEDED),
@@ -319,8 +320,8 @@ class FailureAnalyzer:
                 cause = cause._replace(within=(*cause.within, *self._files.find_limit()))
         elif verdict.kind is Kind.STALLED:
             cause = cause._replace(expected=self._files.call_of_one(verdict.evidence))
-        elif cause.code in (Code.EXCEPTION_RAISED, Code.MODULE_NOT_IMPORTED):
-            return self._with_missing_file(verdict, failure)
+        elif cause.code in _OF_FILES:
+            return self._with_file(verdict, failure)
         elif verdict.kind is Kind.CLUSTER_MISMATCH and not cause.path:
             cause = cause._replace(path=self.find_tf_config_line()[0])
         return replace(verdict, cause=cause)
@@ -362,12 +363,16 @@ class FailureAnalyzer:
         said = [log.decode("utf-8", "replace"), *(text for _, text in self._files.scripts())]
         return len(said) == 1 or any(map(_OF_KERAS.search, said))
 
-    def _with_missing_file(self, verdict: Verdict, failure: Failure) -> Verdict:
-        """Return a verdict on an exception; if it misses a file, with where that is, or is not."""
+    def _with_file(self, verdict: Verdict, failure: Failure) -> Verdict:
+        """Return a verdict; if a file is missing or damaged, with where that is, or is not."""
         from distrun.sync.unsent_files import file_beside_script, missing_file
         from distrun.verdict.task_failures import missing_checkpoint
 
         cause, path = verdict.cause, ""
+        if cause.code is Code.FILE_DAMAGED:
+            host = failure.state.tasks[cause.task].host
+            path = cause.path or self._files.damaged(cause.text, host)
+            return replace(verdict, cause=cause._replace(path=path))
         hosts = {task.host for task in failure.state.tasks.values()}
         with contextlib.suppress(DistrunError):
             path = missing_file(self._spec, cause.text)

@@ -38,7 +38,11 @@ _VARIABLE = re.compile(r"\$\([^)]*\)|\$\{?(\w+)[^}/.]*\}?")
 _COLLECTIVE_LIMIT = re.compile(r"\btimeout_seconds\s*=\s*(\d{1,9}(?:\.\d{1,9})?)\b")
 _MOST_SCRIPT_BYTES = 64 * 1024
 _MOST_DEPTH = 3
-_MOST_FOLDERS = 1000
+_INNER, _MOST_FOLDERS = ("", "*/", "*/*/"), 1000
+_ENDS = re.compile(r"(?P<index>sstable|DataLoss)|(?P<h5>file signature)|(?P<keras>a zip file)")
+"""How the names of files end that an error cannot read."""
+_MARKS = {"index": b"\x57\xfb\x80\x8b\x24\x75\x47\xdb", "h5": b"\x89HDF\r\n\x1a\n", "keras": b"PK"}
+"""How the first one ends (tensorflow/core/lib/io/format.h), and the others begin."""
 
 
 class ProgramFiles:
@@ -115,7 +119,7 @@ class ProgramFiles:
             is_known = sends or (has_failed and _SENDS_OWN.search(program))
             text = re.sub(r"\{[^{}\n]*\}", "*", program) if is_known else ""
             for path in (*_OPENED.findall(text), *_SENT_TO.findall(text)):
-                inner = (glob.iglob(each, root_dir=folder) for each in ("*/", "*/*/"))
+                inner = (glob.iglob(each, root_dir=folder) for each in _INNER[1:])
                 within = itertools.islice(itertools.chain(*inner), _MOST_FOLDERS)
                 name = os.path.basename(path)
                 for pattern in (path, *(glob.escape(each) + name for each in within)):
@@ -149,6 +153,23 @@ class ProgramFiles:
                 found += [f"{name}:{call}"] if stands is None and not call.is_unsure else []
         return " and ".join(found[:_MOST_CALLS])
 
+    def damaged(self, said: str, host: str) -> str:
+        """Return the only file here that may be the one that an error on a host cannot read."""
+        program, roles, here = self._spec.program, self._spec.roles, self._spec.local_host
+        kind = _ENDS.search(said)
+        if kind is None or here is None or here.name != host:
+            return ""
+        args = (*program.args, *(word for role in roles for word in role.args), *program.shared)
+        words = ("", *(word.rpartition("=")[2] for word in args if word.strip("/")))
+        roots = {os.path.normpath(os.path.join(program.workdir, each)) for each in words}
+        ends = [f"{inner}*.{kind.lastgroup}" for inner in _INNER]
+        forms = (os.path.join(glob.escape(root), end) for root in roots for end in ends)
+        paths = {*itertools.islice(itertools.chain(*map(glob.iglob, forms)), _MOST_FOLDERS)}
+        damaged = [path for path in paths if not _is_whole(path, kind.lastgroup or "")]
+        (path,) = damaged if len(damaged) == 1 else [""]
+        is_known = os.path.basename(path) in said
+        return "" if is_known else path.removeprefix(f"{program.workdir}/").removesuffix(".index")
+
     def find_limit(self) -> Iterator[Cause]:
         for path, text in self.scripts():
             for number, line in enumerate(text.splitlines(), 1):
@@ -157,3 +178,15 @@ class ProgramFiles:
                     place = f"{os.path.basename(path)}:{number}"
                     yield Cause(Code.COLLECTIVE_LIMIT, seconds=float(found[1]), path=place)
                     return
+
+
+def _is_whole(path: str, kind: str) -> bool:
+    """Whether a file has the mark of its kind; also if it cannot be read."""
+    mark = _MARKS[kind]
+    try:
+        with open_regular_file(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(0, size - len(mark)) if kind == "index" else 0)
+            return file.read(len(mark)) == mark
+    except OSError:
+        return True
