@@ -25,6 +25,8 @@ class ReceivedTree:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self._interrupted: dict[str, list[str]] = {}
+        """By folder, the parts that earlier calls left: a folder with many files is read once."""
 
     @property
     def room(self) -> int:
@@ -69,9 +71,14 @@ class ReceivedTree:
         key = hashlib.sha256(f"{source}\0{path}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
         fresh = f".{key}-{size}-{changed}{_PART}"
         with self._parent(path, creates=True) as (folder, name):
-            for each in os.listdir(folder):
-                if each.startswith(f".{key}-") and each.endswith(_PART) and each != fresh:
-                    os.unlink(each, dir_fd=folder)  # of the file as it was before
+            above = os.path.dirname(path)
+            if above not in self._interrupted:
+                names = os.listdir(folder)
+                self._interrupted[above] = [each for each in names if each.endswith(_PART)]
+            for each in self._interrupted[above]:
+                if each.startswith(f".{key}-") and each != fresh:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(each, dir_fd=folder)  # of the file as it was before
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             descriptor = os.open(fresh, flags, 0o600 | mode & 0o777, dir_fd=folder)
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
