@@ -231,7 +231,8 @@ class Job:
         found: dict[tuple[str, int], float] = {}
         for (task, attempt), (at, begin) in started.items():
             with contextlib.suppress(OSError, ValueError):  # of a name that no task can have
-                log, marker = TaskLog.of(self.folder, task), b"--- attempt %d, " % (attempt + 1)
+                log = TaskLog.of(self.folder, task)
+                marker = b"--- attempt %d, " % (attempt + 1)
                 if (task, attempt + 1) in started and log.read(begin, len(marker)) == marker:
                     continue  # it printed nothing: this is the agent's line before the next one
                 written = next((when for when, _ in log.spans(begin, log.extent().size)), None)

@@ -59,9 +59,7 @@ def node_of(
     Its mark is `place`, a key; or that of `marks` for the key, or for the nearest around it.
     """
     if hasattr(value, "tolist"):  # numbers and arrays of numpy and pandas
-        found = value.tolist()  # its float32 as it is shown: 0.1, not 0.10000000149011612
-        is_list = isinstance(found, list)
-        value = list(value) if is_list else float(str(value)) if type(found) is float else found
+        value = _of_numpy(value)
     mark = Mark(place or OF_PROGRAM) if marks is None else _nearest_mark(place, marks)
     if depth > MAX_DEPTH:
         problems.add(mark, "this is nested too deeply")
@@ -92,6 +90,14 @@ def node_of(
         hint = "put it into a script" if callable(value) else "write it as a text"
         problems.add(mark, f"{type(value).__name__} is not a value of a spec", hint)
     return Scalar(mark, json.dumps(value, default=repr))
+
+
+def _of_numpy(value: Any) -> Any:
+    """Return a number or an array as Python has it; a float32 as it is shown, not as a double."""
+    found = value.tolist()
+    if isinstance(found, list):
+        return list(value)
+    return float(str(value)) if isinstance(found, float) else found
 
 
 def _nearest_mark(place: str, marks: abc.Mapping[str, Mark]) -> Mark:

@@ -39,7 +39,7 @@ _COLLECTIVE_LIMIT = re.compile(r"\btimeout_seconds\s*=\s*(\d{1,9}(?:\.\d{1,9})?)
 _MOST_SCRIPT_BYTES = 64 * 1024
 _MOST_DEPTH = 3
 _INNER, _MOST_FOLDERS = ("", "*/", "*/*/"), 1000
-_ENDS = re.compile(r"(?P<index>sstable|DataLoss)|(?P<h5>file signature)|(?P<keras>a zip file)")
+_ENDS = re.compile(r"(?P<index>sstable)|(?P<h5>file signature)|(?P<keras>a zip file)")
 """How the names of files end that an error cannot read."""
 _MARKS = {"index": b"\x57\xfb\x80\x8b\x24\x75\x47\xdb", "h5": b"\x89HDF\r\n\x1a\n", "keras": b"PK"}
 """How the first one ends (tensorflow/core/lib/io/format.h), and the others begin."""

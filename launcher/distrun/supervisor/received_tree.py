@@ -83,7 +83,7 @@ class ReceivedTree:
             descriptor = os.open(fresh, flags, 0o600 | mode & 0o777, dir_fd=folder)
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 error = OSError(errno.ENXIO, os.strerror(errno.ENXIO), fresh)
-            elif not _is_locked(descriptor):
+            elif not _lock(descriptor):
                 error = OSError(errno.EBUSY, "another fetch is copying it", fresh)
             else:
                 return Part(os.dup(folder), descriptor, fresh, name, size, changed)
@@ -91,7 +91,7 @@ class ReceivedTree:
             raise error
 
 
-def _is_locked(descriptor: int) -> bool:
+def _lock(descriptor: int) -> bool:
     """Lock a file; returns False if another process has locked it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
