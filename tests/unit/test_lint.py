@@ -101,6 +101,7 @@ def test_a_missing_module_has_a_suggestion(lint: Any) -> None:
     assert lint(code.replace("'1'", "'0'"), lacks="tf_keras") == []
     words = "1:1: keras.py beside the script hides the package keras; rename that file"
     assert lint("import keras\n", beside={"keras": ""}) == [words]
+    assert lint(f"{TF}tf.keras.Model()\n", beside={"keras": ""}) == [f"2{words[1:]}"]
     assert lint("import keras\n", beside={"keras/__init__": ""}) == []
 
 

@@ -125,6 +125,10 @@ class PrintedProgress:
         """None once Keras has printed its own: what its callbacks print counts otherwise."""
         self._downloads = False
         """Whether the bar that Keras draws next is that of `get_file`."""
+        self._names_epochs = False
+        """Whether `fit` has printed `Epoch 1/3`: it does not with a single epoch."""
+        self._total = ""
+        """How many steps the bar of this epoch has, as far as known."""
         self._is_before_bar = False
         """Whether the cursor is at the beginning of the bar's line: what follows overwrites it."""
 
@@ -138,7 +142,7 @@ class PrintedProgress:
         """
         states = _STATE.findall(output)
         hints = [at for at, (text, _) in enumerate(states) if _HINT.search(text)]
-        may_be_bars = {*hints[-_MOST_STATES:]}
+        may_be_bars = {*hints[-_MOST_STATES:], *(at for at in hints if "Epoch" in states[at][0])}
         has_any = False
         for at, (text, end) in enumerate(states):
             plain = plain_text(text)
@@ -147,7 +151,9 @@ class PrintedProgress:
             if not is_kerass and plain.strip():
                 self._downloads = plain.startswith(_DOWNLOADS)
             if reading is not None:
-                values = {} if is_kerass and self._downloads else reading.values
+                values = {} if is_kerass and self._is_other_bar(reading) else reading.values
+                if EPOCHS in values and STEP not in values:  # Keras's, or a bar of epochs
+                    self._names_epochs, self._total = True, ""
                 has_any |= bool(values) or self.is_moving
                 self._add(values)
                 if is_kerass and values:
@@ -162,6 +168,18 @@ class PrintedProgress:
                     has_any = True
                     self._add(values)
         return has_any
+
+    def _is_other_bar(self, bar: Reading) -> bool:
+        """Whether a bar of Keras is that of a download, or of `evaluate` or `predict`.
+
+        These print nothing before their bars. Those of `predict` have no metrics.
+        """
+        steps, has_metrics = bar.values.get(STEPS, ""), bool(bar.values.keys() - _OF_BAR)
+        if self._downloads or not self._total:
+            self._total = steps if has_metrics and not self._downloads else ""
+            return self._downloads
+        is_shorter = int(steps or self._total) < int(self._total)
+        return steps != self._total and (self._names_epochs or is_shorter or not has_metrics)
 
     def _is_overwritten(self, plain: str, end: str) -> bool:
         """Whether a state without a bar overwrites the bar: with spaces, or with a whole line.

@@ -235,20 +235,20 @@ class _Loader:
             strategy = next(row.name for row in STRATEGIES.values() if Role.PS in row.roles)
             self._marks["strategy"] = Mark("--ps")
         is_python = find_target(draft) is not None  # other programs need no time for the checks
+        slots = sum(host.slots or 1 for host in draft.hosts)
+        is_group = options.has_chief or (options.workers or slots) > 1
         found = None
         if strategy is None and is_python:
             from distrun.lint.program import read_program
-            from distrun.lint.rules import STRATEGIES_BY_CLASS, created_strategy
+            from distrun.spec.program_strategy import choose_strategy
 
-            found = created_strategy(read_program(draft))
-        slots = sum(host.slots or 1 for host in draft.hosts)
-        is_group = options.has_chief or (options.workers or slots) > 1
+            found = choose_strategy(read_program(draft), is_group=is_group)
         usual = USUAL if is_group else _SINGLE
         if found is not None:
-            strategy, self._marks["strategy"] = STRATEGIES_BY_CLASS[found[1]], found[0].mark
+            strategy, self._marks["strategy"] = found[0], found[1].mark
             if strategy != usual:  # else it is as without the script
                 where = self._marks["strategy"]
-                self.choices.append(f"strategy: {strategy}, because {where} creates {found[1]}")
+                self.choices.append(f"strategy: {strategy}, because {where} {found[2]}")
         elif strategy is None:
             strategy, self._marks["strategy"] = usual, self._marks[""]
         row = STRATEGIES.get(strategy)
@@ -256,7 +256,8 @@ class _Loader:
         kind = _text(written, "workers")
         if row and row.independent and not kind and is_python:
             from distrun.lint.program import read_program
-            from distrun.lint.rules import independent_use, short
+            from distrun.lint.rules import short
+            from distrun.spec.program_strategy import independent_use
 
             if (shown := independent_use(read_program(draft))) is not None:
                 kind = chosen["workers"] = Workers.INDEPENDENT.value
@@ -268,7 +269,7 @@ class _Loader:
         others = len(options.cluster(row, 0))
         workers = options.workers or (1 if is_single else max(1, slots - others))
         if is_single and workers > 1:
-            what = f"the script creates {found[1]}, which" if found else strategy
+            what = f"the script {found[2]}, which" if found else strategy
             message = f"{what} runs in one process, but -n is {workers}"
             hint = f"leave out -n, or use the strategy {USUAL} in the script and as --strategy"
             problems = Problems()

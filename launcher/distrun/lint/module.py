@@ -13,6 +13,7 @@ from distrun.spec.problems import Mark
 
 UNKNOWN = "?"
 """The name of whatever cannot be decided. Names of its parts begin with it."""
+_SOUGHT = f"{UNKNOWN}{UNKNOWN}"
 ROLES = ("chief", "worker", "ps", "evaluator", "master")
 _NOTED_TEXTS = ("TF_CONFIG", "DISTRUN_ADDRESS")
 _LONGEST_NAME = 300
@@ -108,10 +109,30 @@ class Module:
         named by the call: `keras.Model()`, and its method `keras.Model().fit`.
         """
         if node not in self._names:
-            self._names[node] = UNKNOWN  # while it is explained by itself
+            self._names[node] = _SOUGHT  # while it is explained by itself
             name = self._explain(node)
             self._names[node] = name if len(name) <= _LONGEST_NAME else UNKNOWN
         return self._names[node]
+
+    def value_of(self, node: ast.expr | None) -> ast.expr | None:
+        """The expression that a name certainly stands for; any other node itself."""
+        meanings = self._meanings.get(_written(node), []) if node is not None else []
+        return meanings[0] if len(meanings) == 1 and isinstance(meanings[0], ast.expr) else node
+
+    def result_of(self, name: str) -> str:
+        """What a call of a function of this module certainly returns; else the call's own name.
+
+        Empty while that is sought: what a function returns by itself says nothing new.
+        """
+        function = self.functions.get(name.removesuffix("()")) if name.endswith("()") else None
+        is_known = function and not function.decorator_list and not runs_later(function)
+        nodes = ast.walk(function) if function and is_known else ()
+        values = [each.value for each in nodes if isinstance(each, ast.Return) and each.value]
+        if any(self._names.get(each) == _SOUGHT for each in values):
+            return ""
+        found = {self.name_of(each) for each in values}
+        returned = found.pop() if len(found) == 1 else UNKNOWN
+        return name if returned.startswith(UNKNOWN) else returned
 
     def _explain(self, node: ast.AST) -> str:
         if isinstance(node, ast.Call):
@@ -119,7 +140,11 @@ class Module:
         if isinstance(node, ast.Constant | ast.JoinedStr):
             return "builtins.str"
         meanings = self._meanings.get(_written(node), [])
-        found = {each if isinstance(each, str) else self.name_of(each) for each in meanings}
+        found = {
+            each if isinstance(each, str) else self.result_of(self.name_of(each))
+            for each in meanings
+        }
+        found -= {""}
         if found:
             return found.pop() if len(found) == 1 else UNKNOWN
         if isinstance(node, ast.Attribute):
@@ -217,6 +242,12 @@ class Module:
             yield f"{self.name_of(node.value)}[]", node
         elif isinstance(node, ast.Constant) and node.value in _NOTED_TEXTS:
             yield repr(node.value), node
+
+
+def runs_later(function: Function | None) -> bool:
+    return isinstance(function, ast.AsyncFunctionDef) or any(
+        isinstance(each, ast.Yield | ast.YieldFrom) for each in ast.walk(function or ast.Pass())
+    )
 
 
 def packages(name: str) -> list[str]:

@@ -11,9 +11,10 @@ import tokenize
 import warnings
 from collections.abc import Iterator
 
-from distrun.lint.module import Function, Module, Sure, Use, packages
+from distrun.lint.module import Function, Module, Sure, Use, packages, runs_later
 from distrun.spec.interpreter_probe import syntax_errors
 from distrun.spec.model import Spec
+from distrun.spec.packages import PIP_NAMES
 from distrun.spec.regular_file import open_regular_file
 from distrun.spec.target import Target, find_target, shown_path
 
@@ -31,6 +32,7 @@ class Program:
         modules: by name, the script first, as `__main__`. Empty if that could not be parsed.
         uses, words: those of all modules.
         beside: the first names of modules that are beside the script.
+        hiding: those of files with the name of a package that programs use.
         faults: line, column and message of the syntax error of each file that has one.
         unread: why files could not be read.
         python: its interpreter, as messages name it. install: what installs packages for that.
@@ -42,6 +44,8 @@ class Program:
         self.folder = target.folder if target else ""
         self.modules: dict[str, Module] = {}
         self.beside = _modules_in(self.folder)
+        own = PIP_NAMES & self.beside
+        self.hiding = sorted(e for e in own if self._file_of(e).endswith(f"{e}.py"))
         self.files: list[str] = []
         self.faults: dict[str, tuple[int, int, str]] = {}
         self.unread: dict[str, str] = {}
@@ -60,7 +64,7 @@ class Program:
                 self.modules[name] = module
                 size += os.path.getsize(path)
                 waiting += [each for use in module.uses for each in self._files_of(use)]
-        self.uses = [use for module in self.modules.values() for use in module.uses]
+        self.uses = [self._resolved(use) for each in self.modules.values() for use in each.uses]
         self.words = frozenset[str]().union(*(each.words for each in self.modules.values()))
 
     @functools.cached_property
@@ -78,7 +82,7 @@ class Program:
         entered: dict[tuple[str, Function | None], Sure] = {}
 
         def enter(module: Module, function: Function | None, sure: Sure) -> None:
-            if entered.get((module.name, function), -1) >= sure or _runs_later(function):
+            if entered.get((module.name, function), -1) >= sure or runs_later(function):
                 return
             entered[module.name, function] = sure
             for use in module.blocks.get(function, []):
@@ -108,15 +112,23 @@ class Program:
         imported = (path for use in self.certain for _, path, _ in self._files_of(use))
         return {*self.files[:1], *imported}
 
+    def _resolved(self, use: Use) -> Use:
+        """Name what is used of that which a function returns by that: `keras.Model().fit()`."""
+        called, _, rest = use.name.partition("().")
+        module = self.modules.get(called.rpartition(".")[0]) if rest else None
+        known = None if module is None else module.result_of(f"{called}()")
+        return use._replace(name=f"{known}.{rest}") if known else use
+
     def _files_of(self, use: Use) -> Iterator[tuple[str, str, str]]:
         """Name, file and package of each module beside the script that an import may run."""
         for name in packages(use.name) if use.is_import and use.top in self.beside else ():
-            path = os.path.join(self.folder, *name.split("."))
-            init = os.path.join(path, "__init__.py")
-            if os.path.isfile(init):
-                yield name, init, name
-            elif os.path.isfile(f"{path}.py"):
-                yield name, f"{path}.py", name.rpartition(".")[0]
+            if file := self._file_of(name):
+                is_package = file.endswith("__init__.py")
+                yield name, file, name if is_package else name.rpartition(".")[0]
+
+    def _file_of(self, name: str) -> str:
+        path = os.path.join(self.folder, *name.split("."))
+        return next(filter(os.path.isfile, (f"{path}/__init__.py", f"{path}.py")), "")
 
     def _read(self, name: str, path: str, package: str) -> Module | None:
         text = b""
@@ -149,12 +161,6 @@ class Program:
 def read_program(spec: Spec) -> Program:
     target = find_target(spec)
     return Program(None if target is not None and target.is_bundled else target)
-
-
-def _runs_later(function: Function | None) -> bool:
-    return isinstance(function, ast.AsyncFunctionDef) or any(
-        isinstance(each, ast.Yield | ast.YieldFrom) for each in ast.walk(function or ast.Pass())
-    )
 
 
 def _modules_in(folder: str) -> set[str]:

@@ -13,9 +13,16 @@ from distrun.lint.module import ROLES, UNKNOWN, Sure, Use
 from distrun.spec.model import OWN_PORT
 from distrun.spec.packages import PIP_NAMES
 from distrun.spec.problems import Mark, Problem, nearest, quoted
+from distrun.spec.program_strategy import (
+    OF_STRATEGY,
+    STRATEGIES_BY_CLASS,
+    created_strategy,
+    independent_use,
+    makes_cluster,
+    sets_tf_config,
+)
 from distrun.spec.tensorflow_versions import (
     FILE_ENDINGS,
-    INDEPENDENT_NAMES,
     OTHER_RESOLVERS,
     SETS_KERAS_2,
     STARTING_CALLS,
@@ -30,35 +37,18 @@ if TYPE_CHECKING:
     from distrun.lint.program import Program
     from distrun.spec.model import Spec
 
-STRATEGIES_BY_CLASS = {each: row.name for row in STRATEGIES.values() for each in row.classes}
-_STRATEGY = re.compile(
-    r"tensorflow\.(?:compat\.v[12]\.)?distribute\.(?:experimental\.)?"
-    rf"({'|'.join(STRATEGIES_BY_CLASS)})(\(\))?"
-)
 COLLECTIVE = "MultiWorkerMirroredStrategy"
 _VARIABLE = "TF_CONFIG"
-_SETS = re.compile(r"os\.(environ(\[\]|\.(pop|update|__setitem__)\(\))|(put|unset)env\(\))")
 
 
 def another_strategy(program: Program, spec: Spec) -> Iterator[Problem]:
     """The spec says what the tasks are told and when they restart, for the strategy it names."""
     use, name = created_strategy(program) or (None, "")
-    if use is not None and STRATEGIES_BY_CLASS[name] != spec.strategy:
+    is_by_itself = not STRATEGIES[spec.strategy].tf_config and makes_cluster(program)
+    if use is not None and STRATEGIES_BY_CLASS[name] != spec.strategy and not is_by_itself:
         message = f"the program creates {name}, but the spec has strategy: {spec.strategy}"
         hint = f"write strategy: {STRATEGIES_BY_CLASS[name]}, or create another strategy"
         yield use.mark.problem(message, hint)
-
-
-def created_strategy(program: Program) -> tuple[Use, str] | None:
-    """Where the program creates its strategy, and its class; None if that is not plain."""
-    found = [(use, _STRATEGY.match(use.name)) for use in program.uses]
-    kinds = {STRATEGIES_BY_CLASS[match[1]] for _, match in found if match}
-    running = set(program.running)
-    created = [(use, match[1]) for use, match in found
-               if match and match[2] and match[0] == use.name and use in running]  # fmt: skip
-    given = {use.module.name_of(each) for use in program.uses for each in use.arguments.values()}
-    looks_up = given & {"tensorflow.distribute", "tensorflow.distribute.experimental"}  # getattr()
-    return created[0] if created and len(kinds) == 1 and not looks_up else None
 
 
 _APART = {"num_replicas_in_sync", "cluster_resolver"}  # read of a strategy without a use of it
@@ -111,11 +101,12 @@ def late_strategy(program: Program, spec: Spec) -> Iterator[Problem]:
 
 def another_resolver(program: Program, spec: Spec) -> Iterator[Problem]:
     """The cluster of distrun's tasks is in TF_CONFIG."""
+    own = makes_cluster(program)
     for use in program.running if STRATEGIES[spec.strategy].tf_config else ():
-        created = _STRATEGY.fullmatch(use.name)
+        created = OF_STRATEGY.fullmatch(use.name)
         for each in use.arguments.values() if created else ():
             resolver = OTHER_RESOLVERS.fullmatch(use.module.name_of(each))
-            if created and resolver:
+            if created and resolver and (own or "Simple" not in resolver[1]):
                 message = f"{created[1]} takes its cluster from {resolver[1]}, which does not read "
                 message += f"{_VARIABLE}: the tasks will not find each other"
                 hint = "leave the resolver out, or use TFConfigClusterResolver"
@@ -126,7 +117,7 @@ def own_cluster(program: Program, spec: Spec) -> Iterator[Problem]:
     """With a TF_CONFIG of its own, a task is not where the others look for it."""
     if not STRATEGIES[spec.strategy].tf_config or spec.program.owns_tf_config:
         return
-    sets = {use.node for use in program.uses if _sets_variable(use)}
+    sets = {use.node for use in program.uses if sets_tf_config(use)}
     reads = {use.node for use in program.uses if _VARIABLE in use.name or "TFConfig" in use.name}
     reads -= {each for node in sets for each in ast.walk(node)}
     if reads - {use.node for use in program.run}:
@@ -139,23 +130,6 @@ def own_cluster(program: Program, spec: Spec) -> Iterator[Problem]:
             message = f"the program sets or removes {_VARIABLE}, which distrun sets for each task"
             hint = "remove this line, or write program.tf_config: mine if it is right for each task"
             yield use.mark.problem(f"{message}: the tasks may not find each other", hint)
-
-
-def _sets_variable(use: Use) -> bool:
-    """Whether a use sets or removes TF_CONFIG, and not to what is made of TF_CONFIG."""
-    if use.name == "os.environ.clear()":
-        return "update" not in use.module.words
-    is_set = _SETS.fullmatch(use.name) is not None
-    return is_set and ast.unparse(use.node).count(_VARIABLE) == 1
-
-
-def tf_config_line(program: Program) -> tuple[str, bool]:
-    """Where the program sets TF_CONFIG, as `train.py:6` (or ''), and whether every run does so."""
-    sets = next(filter(_sets_variable, program.certain), None)
-    items = (use for use in program.uses if use.name.endswith("[]"))
-    use = sets or next((use for use in items if _VARIABLE in ast.unparse(use.node)), None)
-    place = "" if use is None else f"{posixpath.basename(use.mark.file)}:{use.mark.line}"
-    return place, sets is not None
 
 
 _KNOWN_NAMES = """
@@ -210,18 +184,6 @@ def unsaid_independence(program: Program, spec: Spec) -> Iterator[Problem]:
         message = "is for workers that train by themselves, and the spec does not say that these do"
         hint = "write workers: independent; or, if the chief directs them, workers: coordinated"
         yield use.mark.problem(f"{short(use)} {message}", hint)
-
-
-def independent_use(program: Program) -> Use | None:
-    """Return the first use of what only workers need that train by themselves; None: there is none.
-
-    A program whose chief directs workers has none.
-    """
-    uses = () if "ClusterCoordinator" in program.words else program.uses
-    directed = r"tensorflow\.distribute\.(experimental\.)?ParameterServerStrategy(V2)?\b"
-    if any(re.match(directed, use.name) for use in uses):
-        return None
-    return next((use for use in uses if INDEPENDENT_NAMES.fullmatch(use.name)), None)
 
 
 def own_port(program: Program, spec: Spec) -> Iterator[Problem]:
@@ -282,9 +244,9 @@ def missing_module(program: Program, _: Spec) -> Iterator[Problem]:
 
 def hidden_package(program: Program, _: Spec) -> Iterator[Problem]:
     """Python looks beside the script first. A folder of that name may be a copy of the package."""
-    for top in sorted(PIP_NAMES & program.modules.keys()):
-        use = next((use for use in program.certain if use.is_import and use.top == top), None)
-        if use and posixpath.basename(program.modules[top].shown) == f"{top}.py":
+    for top in program.hiding:
+        starts = (f"{top}.", f"tensorflow.{top}.")
+        if use := next((use for use in program.certain if f"{use.name}.".startswith(starts)), None):
             message = f"{top}.py beside the script hides the package {top}"
             yield use.mark.problem(message, "rename that file")
 
@@ -354,7 +316,7 @@ def _file_ending(use: Use, called: str) -> Iterator[Problem]:
     if not isinstance(only, ast.Constant):
         return
     endings = (".weights.h5",) if only.value else FILE_ENDINGS[called]
-    path = arguments.get(0, arguments.get("filepath"))
+    path = use.module.value_of(arguments.get(0, arguments.get("filepath")))
     if isinstance(path, ast.Call) and use.module.name_of(path.func) == "os.path.join":
         path = path.args[-1] if path.args else None
     if isinstance(path, ast.JoinedStr) and path.values:

@@ -87,6 +87,6 @@ INDEPENDENT_NAMES = re.compile(
 )
 """What only workers use that train by themselves: between-graph replication, Estimators."""
 OTHER_RESOLVERS = re.compile(
-    r"tensorflow\.distribute\.cluster_resolver\.((Slurm|Kubernetes|GCE|SageMaker)ClusterResolver)\(\)"
+    r"tensorflow\.distribute\.cluster_resolver\.((Slurm|Kubernetes|GCE|SageMaker|Simple)ClusterResolver)\(\)"
 )
 """What does not read TF_CONFIG."""

@@ -396,7 +396,7 @@ class FailureAnalyzer:
         It reads the program, which may take seconds. The place is empty if it is not known.
         """
         from distrun.lint.program import read_program
-        from distrun.lint.rules import tf_config_line
+        from distrun.spec.program_strategy import tf_config_line
 
         place, is_certain = "", False
         with _defects_printed():

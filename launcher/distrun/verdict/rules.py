@@ -157,6 +157,7 @@ _OLD_CODE = (
              r"`keras\.optimizers\.legacy` is not supported in Keras 3",
              r"Argument\(s\) not recognized: \{'lr'",
              r"(?:: |TensorFlowTrainer\.)fit\(\) got an unexpected .{1,16} '(?:work|use_m|max_q)",
+             r"Trainer\.compile\(\) got an unexpected .{1,16} '(?:experimental_|sample_w|target_t)",
              r"arguments passed to \w+: \{'(?:input_length|weights|batch_input_shape|autocast)'",
              r"add_weight\(\) got multiple values for argument 'shape'|Received: add_weight\('",
              r"[Ff]ile(?:name|path)\b.{0,99} must end in `\.(?:weights\.h5|keras)`",

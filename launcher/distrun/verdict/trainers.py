@@ -31,7 +31,8 @@ _REPORT_SECONDS = 1.0
 def without_contact(state: JobState) -> str:
     """Return `silent` if no task of a cluster ever listened, `alone` if none reached another."""
     training = [task for task in state.tasks.values() if task.role in _TRAINS]
-    contacts = {task.exit.contact for task in training if not task.owns_tf_config}
+    directing = [task for task in training if not state.rule(task).serves]
+    contacts = {task.exit.contact for task in directing if not task.owns_tf_config}
     if len(training) < _FEWEST or not state.row.tf_config or len(contacts) != 1:
         return ""
     # Who trains with parameter servers may connect to those alone.
