@@ -113,6 +113,7 @@ def test_log_causes(log: str, code: int | None, signal: int | None, kind: Kind, 
     verdict, (text, _, advice) = alone(log, code, signal), said.partition(" => ")
     assert (verdict.kind, text in cause_text(verdict.cause)) == (kind, True), verdict
     assert advice in (cause_advice(verdict.cause) or "")
+    assert " in None" not in cause_text(verdict.cause)
 
 
 def test_a_kill_at_the_limit_of_processor_time_is_of_that_limit() -> None:

@@ -172,14 +172,14 @@ class PrintedProgress:
     def _is_other_bar(self, bar: Reading) -> bool:
         """Whether a bar of Keras is that of a download, or of `evaluate` or `predict`.
 
-        These print nothing before their bars. Those of `predict` have no metrics.
+        These print nothing before their bars, which have some of the metrics of `fit`, or none.
         """
-        steps, has_metrics = bar.values.get(STEPS, ""), bool(bar.values.keys() - _OF_BAR)
-        if self._downloads or not self._total:
-            self._total = steps if has_metrics and not self._downloads else ""
+        steps, metrics = bar.values.get(STEPS, ""), bar.values.keys() - _OF_BAR
+        if self._downloads or not self._total or metrics - self.values.keys():
+            self._total = steps if metrics and not self._downloads else ""
             return self._downloads
         is_shorter = int(steps or self._total) < int(self._total)
-        return steps != self._total and (self._names_epochs or is_shorter or not has_metrics)
+        return steps != self._total and (self._names_epochs or is_shorter or not metrics)
 
     def _is_overwritten(self, plain: str, end: str) -> bool:
         """Whether a state without a bar overwrites the bar: with spaces, or with a whole line.

@@ -196,7 +196,8 @@ class Frame(Frozen):
 
     def __str__(self) -> str:
         place = f"{self.path.rpartition('/')[2]}:{self.line}"
-        return place if self.function == "<module>" else f"{place} in {self.function}"
+        is_named = self.function not in ("<module>", "None")  # None: a lambda, to AutoGraph
+        return f"{place} in {self.function}" if is_named else place
 
 
 def _without_bar(line: str) -> str:
