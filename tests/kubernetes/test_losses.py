@@ -28,8 +28,14 @@ def _ends_well(distrun: Distrun) -> str:
 
 OUT_OF_MEMORY_AT_FIRST = """\
 if [ $DISTRUN_ATTEMPT = 0 ] && [ $DISTRUN_TASK = worker:1 ]; then
-    sleep 1; python3 -c 'x = bytearray(1 << 30)'; exit
+    sleep 1; dd if=/dev/zero of=/dev/shm/x bs=1M count=1024; exit
 fi
+"""
+# In its attempt 2, a task notices whether it is told to end more than once.
+WAITS_IN_ATTEMPT_2 = """\
+[ $DISTRUN_ATTEMPT != 2 ] || exec python3 -uc 'import signal as s; s.pthread_sigmask(0, [15])
+print("step 2 of attempt 2"); s.sigwait([15])
+print(s.sigtimedwait([15], 1) and "told twice")'
 """
 UNTIL_ATTEMPT = """\
 i=0; while [ $i -lt 3 ] || [ $DISTRUN_ATTEMPT -lt {last} ]; do
@@ -39,12 +45,12 @@ done
 
 
 def test_what_kubernetes_does_to_pods(pods: Cluster, distrun: Distrun, pod_spec: PodSpec) -> None:
-    """A task runs out of its pod's memory, which counts; a pod is deleted; a node is drained.
+    """A pod's /dev/shm takes all its memory, which counts; a pod is deleted; a node is drained.
 
     This Kubernetes does not write why a node's pods go: the test does, as later ones do.
     """
     memory = {"memory": "256Mi"}
-    script = OUT_OF_MEMORY_AT_FIRST + UNTIL_ATTEMPT.format(last=3)
+    script = OUT_OF_MEMORY_AT_FIRST + WAITS_IN_ATTEMPT_2 + UNTIL_ATTEMPT.format(last=3)
     spec = pod_spec(script, kubernetes=memory, restart={"max": 1, "backoff": "10ms"})
     distrun.checked("launch", "-d", spec)
     _wait_for_step(distrun, 1)
@@ -60,10 +66,11 @@ def test_what_kubernetes_does_to_pods(pods: Cluster, distrun: Distrun, pod_spec:
 
     events = _ends_well(distrun)
 
-    assert "(host_memory)" in events
+    assert "needed more memory than it may have (OOMKilled) (host_memory)" in events
     assert f"pod {deleted} was deleted" in events
     assert f"took pod {drained} from its node: EvictionByEvictionAPI: Eviction API" in events
     assert events.count("worker:0, worker:1 start again") == 3
+    assert "told twice" not in distrun("logs").stdout
 
 
 def test_a_node_that_is_cut_off(pods: Cluster, distrun: Distrun, pod_spec: PodSpec) -> None:

@@ -181,7 +181,7 @@ def test_a_profile_shows_what_was_sampled_until_the_end(distrun: Distrun) -> Non
 
 def test_what_cannot_be_profiled(distrun: Distrun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUST_BACKTRACE", "1")
-    distrun.detached('[ "$DISTRUN_TASK" = worker:1 ] || exec sleep 1000', workers=2)
+    distrun.detached("[ $DISTRUN_TASK = worker:1 ] || while :; do sleep 0.1; done", workers=2)
     wait_until(lambda: distrun.status()["tasks"][1]["state"] == "succeeded")
     assert distrun("stacks").stdout.strip() == "worker:0: it is not a Python program"
     assert "worker:0: it is not a Python program" in distrun("profile", "--seconds", "1").stdout

@@ -6,7 +6,7 @@ files have come.
 It is part of the pod's manifest as text. It ends with 0, so that the pod is not replaced, once an
 agent has ended in order and said so with SIGUSR1, or if nothing has run in the pod for some time:
 the launching machine may be gone. It ends with 143, so that the pod is replaced, once a SIGTERM has
-ended what runs.
+ended what runs, and with 137, if an agent was ended for want of memory: /dev/shm may be full.
 """
 
 import contextlib
@@ -21,18 +21,23 @@ INTERVAL = 1.0
 SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1)
 
 
-def runs_others():
-    # type: () -> bool
-    """Whether the pod has another process, zombies not counted."""
+def others():
+    # type: () -> dict[int, bool]
+    """The pod's other processes, zombies not counted: whether each belongs to a task."""
+    found = {}  # type: dict[int, bool]
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
-            try:
-                with open("/proc/" + name + "/stat", "rb") as file:
-                    if file.read().rpartition(b")")[2].split()[0] != b"Z":
-                        return True
-            except OSError:
-                continue
-    return False
+            with contextlib.suppress(OSError), open("/proc/" + name + "/stat", "rb") as file:
+                if file.read().rpartition(b")")[2].split()[0] != b"Z":
+                    found[int(name)] = label(name) != label("self")
+    return found
+
+
+def label(name):
+    # type: (str) -> list[bytes]
+    """What an agent gives the processes of its tasks, and no others: see agent/linux/labels.py."""
+    with open("/proc/" + name + "/limits", "rb") as file:
+        return [line for line in file if line.startswith(b"Max file locks")]
 
 
 def main(seconds):
@@ -49,14 +54,28 @@ def main(seconds):
             status = 0
         if number == signal.SIGTERM and not status:
             status = 128 + signal.SIGTERM
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(-1, signal.SIGTERM)
-        if runs_others():
+            found = others()
+            # Agents tell their tasks: once, also where the supervisor has asked for that already.
+            for pid in [each for each in found if not found[each]] or found:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
+        if others():
             due = time.monotonic() + seconds
         elif status is not None:
             return status
+        elif has_lacked_memory():
+            return 128 + signal.SIGKILL
         elif time.monotonic() > due:
             return 0
+
+
+def has_lacked_memory():
+    # type: () -> bool
+    """Whether the kernel has ended a process of this container, by either version of cgroups."""
+    for name in ("memory.events", "memory/memory.oom_control"):
+        with contextlib.suppress(OSError), open("/sys/fs/cgroup/" + name) as file:
+            return any(each[:9] == "oom_kill " and int(each[9:]) > 0 for each in file)
+    return False
 
 
 def has(path, text):
@@ -87,7 +106,7 @@ def supervise(seconds, base, kept, *command):
         received = signal.sigtimedwait(SIGNALS, INTERVAL / 10)
         reap()
         # Without the folder, this pod has replaced one whose files are lost.
-        if os.path.isdir(base) and runs_others():
+        if os.path.isdir(base) and others():
             due = time.monotonic() + seconds
         if time.monotonic() > due or (received and received.si_signo == signal.SIGTERM):
             return 0

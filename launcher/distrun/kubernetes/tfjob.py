@@ -141,7 +141,8 @@ class _Role:
         if len(own) != 1 and len(read.refusals) == before:
             hint = "rename the one that runs the program"
             where = f"{path}.template.spec.containers"
-            read.refuse(where, f"none has the name {_CONTAINER}", hint)
+            which = "several have" if own else "none has"
+            read.refuse(where, f"{which} the name {_CONTAINER}", hint)
         if any(each.get("name") == CONTAINER for each in self.others):
             where = f"{path}.template.spec.containers[{CONTAINER}]"
             read.refuse(where, "distrun's own container has that name: rename it")

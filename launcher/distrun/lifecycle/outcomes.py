@@ -18,6 +18,7 @@ _REFUSALS = (Code.STATUS_EXCLUDED, Code.STATUS_NOT_INCLUDED)
 """Why an exit leads to no restart, although the loss of a host at that time would."""
 _LIVE_KINDS = (Kind.UNRESPONSIVE, Kind.PROXY)
 """Verdicts on tasks that still ran when distrun stopped them."""
+_OF_HOSTS = (Code.TASKS_LOST_WITH_HOST, Code.HOST_LOST, Code.HOST_FAILED)
 
 _MOST_NAMED = 3
 EVALUATOR = Timer(TimerKind.EVALUATOR)
@@ -293,7 +294,7 @@ def apply_verdict(state: JobState, verdict: Verdict) -> JobState:
     is_tasks = outcome.origin is Origin.TASK
     is_final = outcome.cause.code is Code.NOT_RESTARTED
     why = next(iter(outcome.cause.within[1:]), None) if is_final else None
-    if verdict.kind is Kind.HOST_LOST and (is_tasks or verdict.cause.hosts):
+    if verdict.cause.code in _OF_HOSTS and (is_tasks or verdict.cause.hosts):
         outcome = host_failure(with_reason(verdict.cause, why), verdict.task)
     elif is_tasks and task is not None and task.name != outcome.task:
         crashed = verdict.kind is Kind.CRASH

@@ -85,6 +85,7 @@ _JOB_KINDS = {
 }
 """The kinds of failures that are no task's, the more specific first, and the causes of each."""
 _NO_SINGLE_TASK = (Code.COLLECTIVES_MISMATCHED, Code.GROUP_SIZES_DIFFER)
+_OUT_OF_MEMORY = (Code.SLURM_OUT_OF_MEMORY, Code.POD_OUT_OF_MEMORY)
 _LIMITS = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 _START_KINDS = {
     Code.PROGRAM_NOT_FOUND: Kind.SCRIPT_NOT_FOUND,
@@ -198,7 +199,7 @@ class _Analysis:
         return Verdict(
             task=names[0] if len(names) == 1 else None,
             attempt=lost[0].attempt,
-            kind=Kind.HOST_LOST,
+            kind=_kind_of_loss(why),
             cause=cause._replace(hosts=lost_hosts if len(lost_hosts) > 1 else ()),
             evidence=(Evidence(source=Source.LINK, host=host, cause=why),),
             echoes=tuple(each.task for each in self._found if each.task not in names),
@@ -566,7 +567,7 @@ def _job_failure(trigger: events.Event) -> Verdict:
         cause = Cause(Code.JOB_DISK_FULL, host=host, name=variable, within=(reason,))
     elif host:
         code = Code.HOST_LOST if isinstance(trigger, events.HostLost) else Code.HOST_FAILED
-        kind, cause = Kind.HOST_LOST, Cause(code, host=host, within=(reason,))
+        kind, cause = _kind_of_loss(reason), Cause(code, host=host, within=(reason,))
     else:
         codes = {each.code for each in reason.chain()}
         found = (kind for kind, causes in _JOB_KINDS.items() if not codes.isdisjoint(causes))
@@ -574,6 +575,12 @@ def _job_failure(trigger: events.Event) -> Verdict:
     source = Source.HOST if host else Source.DISTRUN
     evidence = Evidence(source=source, host=host, cause=reason)
     return Verdict(kind=kind, cause=cause, evidence=(evidence,))
+
+
+def _kind_of_loss(why: Cause) -> Kind:
+    """Return the kind of the loss of a host, which its scheduler may have ended for its memory."""
+    codes = {each.code for each in why.chain()}
+    return Kind.HOST_LOST if codes.isdisjoint(_OUT_OF_MEMORY) else Kind.HOST_MEMORY
 
 
 def _follows_sigterm(log: LogAnalysis, index: int | None) -> bool:

@@ -141,6 +141,8 @@ def _dump(
             if "error" in answer:  # a suspended process cannot be paused
                 again = _dump_process(program, pid, left, ["--nonblocking"])
                 answer = answer if "error" in again else again
+                if "error" in answer and processes.find(pid) is None:
+                    continue  # it has ended meanwhile
             each = {"task": task, "pid": pid, **answer, **profile.suspension(pid)}
             size += len(json.dumps(each))
             found.append(each)

@@ -562,7 +562,7 @@ class Host(LinkUser):
         return (self._loss,)
 
     def _on_death(self, cause: Cause) -> None:
-        if cause.code is Code.AGENT_EXITED:
+        if cause.code in (Code.AGENT_EXITED, Code.POD_OUT_OF_MEMORY):
             self._death = cause
         self._handle_link_loss(cause)
 

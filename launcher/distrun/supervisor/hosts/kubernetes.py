@@ -14,6 +14,7 @@ import math
 import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import time
@@ -59,6 +60,8 @@ exec {kubectl} exec -i -c {container} "$pod" -- {python}
 """
 _ENDED = re.compile(r"command terminated with exit code \d+")
 """kubectl says so of what it ran; otherwise its exit says nothing of that."""
+_STATUS_SECONDS, _STATUS_INTERVAL = 4.0, 0.5
+"""How long process 1 and the kubelet need to say that a pod has ended for want of memory."""
 _TERMINATED = (
     *(Code.AGENT_TERMINATED, Code.GUARD_DIED, Code.AGENT_EXITED, Code.KUBECTL_ENDED),
     Code.KUBECTL_FAILED,
@@ -215,9 +218,16 @@ class KubernetesReach(Reach):
         pod = self._pod
         if not pod or cause.code not in _TERMINATED:
             return None
-        return Question(pod, partial(self._ask, pod))
+        # For want of memory, the kernel may have ended the agent, or the whole container.
+        seconds = _STATUS_SECONDS if cause.signal == signal.SIGKILL else 0.0
+        return Question(pod, partial(self._ask, pod, time.monotonic() + seconds))
 
-    def _ask(self, pod: str) -> Cause | None:
+    def _ask(self, pod: str, due: float) -> Cause | None:
+        while (cause := self._ask_once(pod)) is None and time.monotonic() < due:
+            time.sleep(_STATUS_INTERVAL)
+        return cause
+
+    def _ask_once(self, pod: str) -> Cause | None:
         command = [*kubectl.prefix(self._spec.kubernetes), "get"]
         try:
             found = kubectl.parsed(kubectl.run([*command, "pod", pod, "-o", "json"], seconds=5.0))
