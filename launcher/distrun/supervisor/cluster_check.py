@@ -129,9 +129,9 @@ class ClusterCheck:
         where = place[1]
         port = where if isinstance(where, int) else _port(where)
         served = (each for each in self._served.get(name, ()) if _port(each) == port)
-        setter = (self._find_setter() or ("",))[0]
+        setter, is_certain = self._find_setter() or ("", False)
         # ParameterServerStrategy starts a server at the chief's address wherever it is created.
-        is_chief = not setter and "chief:0" in others and "ps:0" in self._tasks
+        is_chief = not is_certain and "chief:0" in others and "ps:0" in self._tasks
         return Cause(
             Code.SERVED_ELSEWHERE,
             task=name,
@@ -139,7 +139,7 @@ class ClusterCheck:
             port=port,
             name=self._tasks[name].address or "",
             tasks=tuple(sorted(others)),
-            path=setter,
+            path="" if is_chief else setter,
             expected="chief:0" if is_chief else "",
         )
 

@@ -322,7 +322,7 @@ class FailureAnalyzer:
             cause = cause._replace(expected=self._files.call_of_one(verdict.evidence))
         elif cause.code in _OF_FILES:
             return self._with_file(verdict, failure)
-        elif verdict.kind is Kind.CLUSTER_MISMATCH and not cause.path:
+        elif verdict.kind is Kind.CLUSTER_MISMATCH and not (cause.path or cause.expected):
             cause = cause._replace(path=self.find_tf_config_line()[0])
         return replace(verdict, cause=cause)
 
