@@ -518,6 +518,7 @@ _TRAINING = (
          types=("errors_impl.OutOfRangeError", "StopIteration"),
          any_of=("End of sequence", "ran out of data"),
          source=_NOT_A_GENERATOR,
+         patterns=(r"gradient_tape/.{1,300}\[0,\d",),  # of an empty batch, while others have data
          tensorflows=("OUT_OF_RANGE", "OutOfRangeError")),
     Rule(Kind.NOT_FINITE, Code.VALUES_NOT_FINITE,
          any_of=(
