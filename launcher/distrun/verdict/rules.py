@@ -66,7 +66,7 @@ class Rule(Frozen):
 
     They must take linear time: between two texts, the number of characters is limited."""
     source: str = ""
-    """A pattern of the line of code that raised the exception, if that line is known."""
+    """A pattern of the line of code that raised the exception; that line is empty if unknown."""
     missing: frozenset[str] = frozenset()
     """Names that a module lacks, or names of modules that lack everything in them."""
     is_echo: bool = False
@@ -79,7 +79,7 @@ class Rule(Frozen):
             return self._match_printed(excerpt) if counts else None
         if not all(any(each in line for _, line in excerpt.lines) for each in self.all_of):
             return None
-        if self.source and excerpt.source and not re.search(self.source, excerpt.source):
+        if self.source and not re.search(self.source, excerpt.source):
             return None
         if self.frames:
             if _find_first(excerpt.frames, self.frames) is None:
@@ -206,6 +206,13 @@ _SETUP = (
          ),
          patterns=(r"Unknown backend: '(?:gpu|cuda)' requested",),
          line_patterns=(r"Failed to initialize NVML: .*",)),
+    Rule(Kind.EXCEPTION, Code.VARIABLE_NOT_SET,  # of os.environ
+         any_of=("KeyError: '",),
+         frames=('"<frozen os>", line ', '/os.py", line '),
+         source=r"^$|raise KeyError\(key\) from None$"),
+    Rule(Kind.EXCEPTION, Code.GPU_UNUSABLE,
+         types=("IndexError",),
+         source=r"(?i)gpus?(?:_\w+|list)?\[|physical_devices\["),
     Rule(Kind.COLLECTIVES_LATE, Code.COLLECTIVES_LATE,
          any_of=(
              "Collective ops must be configured at program startup",

@@ -161,7 +161,7 @@ def seconds_left(ends: Iterable[float | None], now: float) -> float | None:
 
 def _time_of_bar(values: Mapping[str, str]) -> list[str]:
     seconds, epochs = number(values.get(_ETA, "")), fraction(values, "EPOCH", "EPOCHS")
-    if seconds is None:
+    if not seconds:  # Keras rounds it down to whole seconds
         return []
     of_work = epochs == 1 or ("EPOCH" in values and "STEP" not in values)
     where = "" if of_work else " in epoch" if "EPOCH" in values else " in bar"
