@@ -111,6 +111,12 @@ _FRACTION_FIRST = re.compile(
     _FLAGS,
 )
 """`1/10 epochs, loss 0.3`, `100/1000 loss: 0.5`, and `Progress: 10% (100/1000), loss: 0.5`."""
+_COUNTS_FIRST = re.compile(
+    r"\s{0,3}(?:(?P<epoch>\d{1,9})[\s,|]{1,4})?(?P<step>\d{1,9})[\s,:|]{1,4}"
+    r"(?=(?:train\w{0,3}[_ ])?(?:loss|acc(?:uracy)?)\b[\s:=]{1,4}[-\d])",
+    _FLAGS,
+)
+"""`200 loss: 0.3`, and an epoch and a step: `3 200 loss: 0.3`."""
 _PERCENT = re.compile(
     r"(?:\W{0,3}(?:[iwe]?\d|info\b)(?:(?!util|mem|disk|[cg]pu|acc|usage|pruned).){0,80}[\]:|-]\s{0,4})?"
     r"\W{0,9}(?P<word>(?:(?:training|overall|total|job|percent)\s)?(?:progress|train(?:ing)?|completed?"
@@ -216,10 +222,7 @@ def read_values(line: str) -> dict[str, str] | None:
                 values[f"{key}S"] = count["total"].replace(",", "")
     if numbered and not (values or of_test):
         values = {"STEP": numbered["count"]}
-    first = None if values or of_test else _FRACTION_FIRST.match(line)
-    if first is not None:
-        key = "EPOCH" if first["epoch"] else "STEP"
-        values = {key: first["count"], f"{key}S": first["total"]}
+    values = values or ({} if of_test else _first_counts(line))
     share = {} if "STEP" in values or of_test else _share(line)
     bare = _BARE.match(line) if metrics.keys() <= RATES else None
     if bare is not None and _OTHER_WORK.search(bare["logger"] or ""):
@@ -231,6 +234,16 @@ def read_values(line: str) -> dict[str, str] | None:
     )
     counts = {key: str(int(value)) for key, value in values.items()} | share  # `Epoch: 0003`
     return {**metrics, **counts} if counts and is_told else None
+
+
+def _first_counts(line: str) -> dict[str, str]:
+    """Return the counts that a line begins with, if it does not name them."""
+    counts, fraction = _COUNTS_FIRST.match(line), _FRACTION_FIRST.match(line)
+    if fraction is not None:
+        key = "EPOCH" if fraction["epoch"] else "STEP"
+        return {key: fraction["count"], f"{key}S": fraction["total"]}
+    found = {} if counts is None else counts.groupdict()
+    return {key.upper(): count for key, count in found.items() if count}
 
 
 def _share(line: str) -> dict[str, str]:
