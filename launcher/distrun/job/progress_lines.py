@@ -149,17 +149,18 @@ _METRIC = re.compile(
 _RATE = r"(?:it|step|batch|example|sample|image|img)\w{0,3}/s\w{0,5}(?: per \w{1,8})?"
 _BARE = re.compile(
     r"(?P<logger>.{0,80}(?:[\]:|-]\s{1,4}|INFO:\w{1,20}:))?"
-    r"[\W_]{0,40}(?:time (?:taken )?for |(?:start|begin|end|finish|train|runn)\w{0,4} (?:of )?)?"
-    r"(?:global[_ ])?"
+    r"[\W_]{0,40}(?:(?P<timed>time (?:taken )?for )"
+    r"|(?:start|begin|end|finish|train|runn)\w{0,4} (?:of )?)?(?:global[_ ])?"
     r"(?:epoch|episode|generation|step|iter|iteration|batch|round)[\s:=#\[(]{0,8}\d{1,15}"
     r"(?P<total>\s?(?:/|\bof\b)\s?\d{1,15})?[\])]{0,2}:?"
     r"(?P<rest>[\s,|\[(]{0,4}(?:step|iter|batch)[\s:=#]{0,4}\d{1,15}(?:/\d{1,15})?[\])]?"
     r"|: training on \d{1,12} raw words.{1,200}|, remaining wall clock time: .{1,40}"  # GROMACS
     r"| finished after \d{1,9} (?:time)?steps"
     r"| done \(global step: \d{1,15}\)|, skipped=\d{1,9}, lr=.{1,200}"  # the last: DeepSpeed's
-    r"|[\s,(]{0,3}(?:(?:(?:per-step )?time(?: taken)?|took|in|is)[\s:=]{1,3}|\()"
-    r"[\d.:]{1,12}\s?\w{0,7}\)?"
-    rf"|(?:[\s,:|]{{1,4}}(?:{_RATE}[:=\s]{{1,9}}[\d.]{{1,12}}|[\d.]{{1,12}}\s?{_RATE}"
+    r"|[\s,(]{0,3}(?:(?:(?:per-step )?time(?: taken)?|took|(?:(?:complet|finish)ed )?in|is)"
+    r"[\s:=]{1,3}|\(|(?(timed)|(?!)))"
+    r"[\d.:]{1,20}\s?\w{0,7}\)?"
+    rf"|(?:[\s,:|]{{1,4}}(?:{_RATE}[:=\s]{{1,9}}[\d.]{{1,20}}|[\d.]{{1,20}}\s?{_RATE}"
     r"|eta[:=\s]{1,3}[\d:.]{1,12}s?|output\s?:)){1,3})?"
     r"(?: (?:complete|finish|done)(?:d|ed)?)?[\W_]{0,40}\Z",
     _FLAGS,
