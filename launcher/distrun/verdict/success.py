@@ -60,6 +60,8 @@ _GAVE_UP = re.compile(
     r"|(?:.{0,20}\d.{0,40}\b)?(?-i:ERROR|CRITICAL|FATAL)\b(?!:? *[-+.\d]| (?:rate|count))[\s:|\]-]"
     r"|\{.{0,200}\"(?:level|severity|levelname)\": ?\"(?:error|critical|fatal)\""
 )
+_SHUTS_DOWN = "INFO:tensorflow:"
+"""How each line begins that a coordinator logs at its end."""
 _USAGE = re.compile(
     r"^[Uu]sage: .*(?:\.py\b|\[)|^NAME$|Skipping training since max_steps has already saved"
 )
@@ -389,6 +391,8 @@ def _stopped_short(
 def _last_words(log: LogAnalysis) -> int | None:
     """Return the last line if it is an error, and no other one shows a step."""
     last = log.last_line()
+    while last and log.lines[last].startswith(_SHUTS_DOWN):
+        last -= 1
     is_error = last is not None and _GAVE_UP.match(log.lines[last])
     return last if is_error and not any(map(STEPS.search, log.lines)) else None
 
