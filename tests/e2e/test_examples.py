@@ -188,7 +188,7 @@ def test_ps_resumes_by_hand(by_hand: ByHand, launch: Callable[..., str], tmp_pat
     assert re.search(r"evaluator:0 +\| Evaluated ps_checkpoints/ckpt-2: 2 epoch", output), output
     assert "Traceback" not in output
     assert not list((tmp_path / "ps_checkpoints").glob("*evaluator*")), "an evaluator saves nothing"
-    argv, tasks = [path_of("parameter_server")], ["chief:0", "worker:0", "worker:1", "ps:0"]
+    argv, tasks = [path_of("parameter_server")], ["chief:0", "worker:0", "ps:0"]
     with by_hand(argv, tasks, *SHORT, "--epochs", "3", data=SYNTHETIC) as (chief, *_):
         assert chief.finish() == 0, chief.output
     assert "Resumed from ps_checkpoints/ckpt-2: 2 epochs" in chief.lines

@@ -1,5 +1,9 @@
 """How many examples hypothesis tries: all in `make faults`, else a fifth of them."""
 
+import os
+
+os.environ["HYPOTHESIS_NO_PLUGINS"] = "1"  # else it imports trio, where that is installed
+
 from hypothesis import HealthCheck, settings
 
 USUAL = 100
