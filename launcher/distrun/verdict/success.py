@@ -63,9 +63,10 @@ _GAVE_UP = re.compile(
 _SHUTS_DOWN = "INFO:tensorflow:"
 """How each line begins that a coordinator logs at its end."""
 _USAGE = re.compile(
-    r"^[Uu]sage: .*(?:\.py\b|\[)|^NAME$|Skipping training since max_steps has already saved"
+    r"^[Uu]sage: .*(?:\.py\b|\[)|^NAME$|^FATAL Flags parsing error: "
+    r"|Skipping training since max_steps has already saved"
 )
-"""What argparse, click and Fire print of a program that gets --help, or no command; Estimator's."""
+"""What argparse, click and Fire print for --help, or no command; absl of a flag; Estimator's."""
 _FULL = re.compile(
     r"^(?!.*(?i:\bcache|\busing\b|instead|\bfall)).*"
     r"(?:\[Errno (?:28|122)\]|[:;(] ?(?:No space left on device|Disk quota exceeded))"
