@@ -43,7 +43,7 @@ def label(name):
 def main(seconds):
     # type: (float) -> int
     """Wait until nothing has run for so many seconds, or until the pod is to end."""
-    status = None
+    status, killed = None, killed_for_memory()
     due = time.monotonic() + seconds
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     while True:
@@ -63,19 +63,19 @@ def main(seconds):
             due = time.monotonic() + seconds
         elif status is not None:
             return status
-        elif has_lacked_memory():
+        elif killed_for_memory() > killed:
             return 128 + signal.SIGKILL
         elif time.monotonic() > due:
             return 0
 
 
-def has_lacked_memory():
-    # type: () -> bool
-    """Whether the kernel has ended a process of this container, by either version of cgroups."""
+def killed_for_memory():
+    # type: () -> int
+    """How many processes of this container the kernel has ended, by either version of cgroups."""
     for name in ("memory.events", "memory/memory.oom_control"):
         with contextlib.suppress(OSError), open("/sys/fs/cgroup/" + name) as file:
-            return any(each[:9] == "oom_kill " and int(each[9:]) > 0 for each in file)
-    return False
+            return sum(int(each[9:]) for each in file if each.startswith("oom_kill "))
+    return 0
 
 
 def has(path, text):
