@@ -38,7 +38,7 @@ def test_each_field_has_its_place() -> None:
         env=[
             {"name": "STEPS", "value": "100"}, {"name": "KEY", "value": "of an earlier item"},
             {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
-            {"name": "URL", "value": "https://$(KEY)@host"},
+            {"name": "URL", "value": "$$(X) $(KEY)@$(STEPS)"},
             {"name": "LAST", "value": "step-$(STEPS)"},
         ],
         workingDir="/code", resources={"limits": {"cpu": 4, "memory": "8Gi", "nvidia.com/gpu": 1}},
@@ -57,7 +57,7 @@ def test_each_field_has_its_place() -> None:
             "containers": [{
                 "env": [{"name": "KEY",
                          "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
-                        {"name": "URL", "value": "https://$(KEY)@host"}],
+                        {"name": "URL", "value": "$$(X) $(KEY)@100"}],
                 "volumeMounts": [{"name": "data", "mountPath": "/data"}],
             }],
         }},

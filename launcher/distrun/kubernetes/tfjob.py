@@ -155,14 +155,19 @@ class _Role:
             variable = read.text(each["name"], f"{self.container_path}.env[{at}].name")  # Y is none
             value = read.text(each.get("value", ""), f"{self.container_path}.env[{variable}].value")
             names = {found[2] for found in _VARIABLE.finditer(value)}
-            is_elsewhere = names & self._elsewhere.keys() and not names & self.env.keys()
-            if "valueFrom" in each or is_elsewhere:
+            if "valueFrom" in each or names & self._elsewhere.keys():
+                known = {"value": _VARIABLE.sub(self._known, value)} if value else {}
                 self.env.pop(variable, None)  # of two values, the last one holds
-                self._elsewhere[variable] = each
+                self._elsewhere[variable] = {**each, **known}
             else:
                 self.env[variable] = self.expand(value)
         if self._elsewhere:
             self.container["env"] = list(self._elsewhere.values())
+
+    def _known(self, found: re.Match[str]) -> str:
+        """Return a variable's value as Kubernetes reads it; the variable, if it is not known."""
+        value = None if found[1] else self.env.get(found[2])
+        return found[0] if value is None else value.replace("$", "$$")
 
     def expand(self, text: str) -> str:
         """Expand variables; what is none of them stays as it is, as `$(...)` of a shell does."""
