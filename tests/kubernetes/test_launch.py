@@ -11,8 +11,7 @@ def test_a_converted_tfjob_runs_and_its_pods_meet(pods: Cluster, distrun: Distru
     """The pods are gone when `launch` returns."""
     (distrun.cwd / "tfjob.yaml").write_text(tfjobs.manifest("local/tensorflow:1"))
     distrun.checked("import", "tfjob.yaml", "-o", "job.yaml")
-    done = distrun.checked("launch", "job.yaml")
-    assert sorted(done.stdout.splitlines()) == tfjobs.OUTPUT
+    assert sorted(distrun.checked("launch", "job.yaml").stdout.splitlines()) == tfjobs.OUTPUT
     assert not pods.objects()
 
 

@@ -43,8 +43,7 @@ def test_the_role_of_the_page_is_enough_until_its_login_is_lost(
     """After that, the job ends with the lease, and its pods by themselves."""
     secret = account("enough")
     program = "import time; print('began', flush=True); time.sleep(300)"
-    limits = {"link": "8s", "grace": "1s"}
-    spec = pod_spec(f'exec python3 -c "{program}"', timeouts=limits)
+    spec = pod_spec(f'exec python3 -c "{program}"', timeouts={"link": "8s", "grace": "1s"})
     for words in ("doctor", "plan", "launch -d"):
         distrun.checked(*words.split(), spec)
     wait_until(lambda: distrun("logs").stdout.count("began") == 2, what="both have begun")

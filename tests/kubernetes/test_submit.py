@@ -40,8 +40,7 @@ def test_a_submitted_job_is_seen_from_anywhere_and_leaves_nothing(
     script.with_name("beside.txt").write_text("sent with it\n")
     program = {"command": ["./it's.sh"], "sync": ["."], "workdir": ".", "results": ["out"]}
     spec = pod_spec("", program=program)
-    spec = spec.rename(script.with_name("job.yaml"))
-    job = _submit(distrun, spec)
+    job = _submit(distrun, spec.rename(script.with_name("job.yaml")))
 
     followed = distrun.start("logs", "-f", job, stdout=-1, text=True)
     waited = distrun("wait", job, timeout=120)
@@ -139,8 +138,7 @@ def test_a_supervisor_whose_pod_is_lost(pods: Cluster, pod_spec: PodSpec, distru
     waited = distrun("wait", job, timeout=240)
     assert waited.returncode == 69
     assert "pod of its supervisor was deleted" in waited.stderr
-    killed = distrun.checked("kill", job, timeout=120)
-    assert "had already failed" in killed.stderr
+    assert "had already failed" in distrun.checked("kill", job, timeout=120).stderr
     assert not pods.objects(), "`kill` has returned, and pods of the tasks are left"
     # It can be continued, with what is known of it here.
     distrun.checked("resume", job)
@@ -160,10 +158,8 @@ def test_why_a_supervisor_has_no_pod(pods: Cluster, distrun: Distrun, pod_spec: 
         return str(done.stderr)
 
     soon = "timeouts.start=10s"
-    missing = refusal("kubernetes.service_account=nosuch")
-    assert 'serviceaccounts "nosuch" not found' in missing
-    lacking = refusal("kubernetes.service_account=default")
-    assert "its service account may not create jobs, get jobs" in lacking
+    assert 'serviceaccounts "nosuch" not found' in refusal("kubernetes.service_account=nosuch")
+    assert "may not create jobs, get jobs" in refusal("kubernetes.service_account=default")
     assert "is unschedulable" in refusal("kubernetes.pod.spec.nodeSelector={pool: gpu}", soon)
     assert 'context "nosuch" does not exist' in refusal("kubernetes.context=nosuch")
     passed = distrun("submit", spec, "--set=program.pass_env=[HOME]")

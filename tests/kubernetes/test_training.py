@@ -19,8 +19,7 @@ EPOCH = re.compile(r"^worker:0 \| 10/10 - .*?(loss: .* - val_accuracy: [\d.]+)",
 
 def commands() -> list[list[str]]:
     """The three first commands of the page, with an image that the nodes have."""
-    page = (ROOT / "docs/kubernetes.md").read_text()
-    first = page.partition("```sh\n")[2].partition("```")[0]
+    first = (ROOT / "docs/kubernetes.md").read_text().partition("```sh\n")[2].partition("```")[0]
     words = [shlex.split(line) for line in first.splitlines()]
     assert [each[:2] for each in words] == [["distrun", each] for each in ("run", "logs", "kill")]
     image = words[0].index("--image") + 1

@@ -148,8 +148,7 @@ def test_a_job_whose_first_node_dies_at_once_runs_on_other_nodes_or_says_so(
     slurm.run("scontrol", "update", "nodename=h1", "state=down", "reason=died")
     distrun.checked("wait", ids[True])
     assert "Slurm marked a node of the job as failed" in distrun.told(69, "wait", ids[False])
-    job = distrun.status(ids[True])
-    assert [task["host"] for task in job["tasks"]] != ["h1"]
+    assert [task["host"] for task in distrun.status(ids[True])["tasks"]] != ["h1"]
     assert [event["event"] for event in recorded_events(distrun, ids[False])] == ["JobQueued"]
 
 

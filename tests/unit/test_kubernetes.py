@@ -39,7 +39,7 @@ from distrun.spec.loader import load, load_mapping
 from distrun.spec.model import Spec
 from distrun.spec.value_warnings import check_values
 from distrun.supervisor.file_fetch import KeptFetch
-from distrun.supervisor.hosts.kubernetes import KubernetesReach
+from distrun.supervisor.hosts.kubernetes import KubernetesReach, _Keeper
 from distrun.supervisor.round import is_awaited
 from distrun.words.causes import cause_advice, cause_text
 from harness.command import write_program
@@ -203,6 +203,16 @@ case "$*" in
 *delete*) rm job && echo >removed ;;
 esac
 """
+
+
+def test_the_jobs_of_a_keeper_that_was_killed_are_removed(spec: Spec, answer: Path) -> None:
+    (answer.parent / "bin/kubectl").write_text(f"#!/bin/sh\necho $* >>'{answer}'\n")
+    kept = _Keeper(spec, "x")
+    kept._start()
+    (killed := not_none(kept._process)).kill()
+    killed.wait()
+    assert not_none(kept.release()).wait(60) == 0
+    assert " delete job " in answer.read_text()
 
 
 def test_a_job_stays_in_the_context_and_namespace_of_its_start(answer: Path) -> None:
@@ -531,8 +541,7 @@ def test_a_completed_pod(succeeded: int, others: Json, monkeypatch: pytest.Monke
     kept._pods = {"p": {"metadata": {"name": "p"}, "status": RUNNING}, **others}
     kept._of_host = {"h1": "p"}
     kept._create_missing("", ["h2"])
-    counts = {"parallelism": 1, "completions": 1}
-    assert created == [{"metadata": {"name": "j-2"}, "spec": counts}]
+    assert created == [{"metadata": {"name": "j-2"}, "spec": {"parallelism": 1, "completions": 1}}]
 
 
 def test_why_no_pods_come_is_told_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -799,8 +808,7 @@ def test_a_role_may_have_pods_of_its_own() -> None:
     assert own["containers"][0]["env"] == OTHERS["containers"][0]["env"]
     assert [each["tolerationSeconds"] for each in own["tolerations"]] == [300, 10]
     names = [each.name for each in placed]
-    rooms = {**room_of_hosts(spec), "pod4": 9}
-    again = not_none(place_again(spec, placed, names, rooms))
+    again = not_none(place_again(spec, placed, names, {**room_of_hosts(spec), "pod4": 9}))
     assert {each.name: each.host.name for each in again} == hosts
 
 

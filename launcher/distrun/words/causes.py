@@ -49,7 +49,8 @@ _ADVICE_ON_LIMITS = {
 }
 _SENTENCES = (
     *(Code.SLURM_CANCELLED, Code.SLURM_TIME_LIMIT, Code.SLURM_OUT_OF_MEMORY),
-    *(Code.SLURM_PREEMPTED, Code.SLURM_NODE_FAILED),
+    *(Code.SLURM_PREEMPTED, Code.SLURM_NODE_FAILED, Code.POD_OUT_OF_MEMORY),
+    *(Code.POD_DELETED, Code.POD_PREEMPTED, Code.POD_ENDED),
 )
 """Causes of a stop whose words are no name of who has stopped the job."""
 _DISK_USES = {

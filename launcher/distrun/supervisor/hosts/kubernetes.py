@@ -106,11 +106,16 @@ class _Keeper:
                 start_new_session=True,
                 env={**os.environ, "DISTRUN_JOB_ID": self._job_id},
             )
+        if self._control is not None:
+            self._control.close()
         self._control = ours
         ours.send(json.dumps(settings).encode())
 
     def release(self) -> subprocess.Popen[bytes] | None:
         if self._control is not None:
+            if self._process is not None and self._process.poll() is not None:
+                with contextlib.suppress(CauseError, OSError):
+                    self._start()  # somebody has killed it, and the Jobs are still there
             with contextlib.suppress(OSError):
                 self._control.send(b"{}")
             self._control.close()

@@ -123,7 +123,7 @@ class HostPool:
         """Once the job ends and all hosts are gone, remove those that it has created."""
         if self._is_ending and not self._hosts:
             found = [each.release() for each in self._reaches.values() if each.release is not None]
-            self._removals += [each for each in found if each is not None]
+            self._removals += [each for each in found if each and each.poll() is None]
 
     def deliver(self, host: str, sender: FileSender, parts: list[Order]) -> None:
         if host in self._hosts:
