@@ -112,8 +112,8 @@ _FRACTION_FIRST = re.compile(
 )
 """`1/10 epochs, loss 0.3`, `100/1000 loss: 0.5`, and `Progress: 10% (100/1000), loss: 0.5`."""
 _COUNTS_FIRST = re.compile(
-    r"\s{0,3}(?:(?P<epoch>\d{1,9})[\s,|]{1,4})?(?P<step>\d{1,9})[\s,:|]{1,4}"
-    r"(?=(?:train\w{0,3}[_ ])?(?:loss|acc(?:uracy)?)\b[\s:=]{1,4}[-\d])",
+    r"[\s=>]{0,6}(?:(?P<epoch>\d{1,9})[\s,|]{1,4})?(?P<step>\d{1,9})[\s,:|]{1,4}"
+    r"(?=(?:(?:train\w{0,3}|[dg])[_ ])?(?:loss|acc(?:uracy)?)\b[\s:=]{1,4}[-\d])",
     _FLAGS,
 )
 """`200 loss: 0.3`, and an epoch and a step: `3 200 loss: 0.3`."""
@@ -128,7 +128,7 @@ _PERCENT = re.compile(
 """Nothing but a share of the work: `47%`, `Progress: 47.0 %`, `[####    ] 47%`."""
 _AT_STEP = re.compile(
     rf"(?P<name>loss|cost|accuracy|error)\b.{{0,40}}?(?:\b(?:at|for|after) |\()"
-    r"(?:(?:step|epoch|iteration|batch) \d{1,15}\)?|\d{1,15} (?:step|iteration|batche?)s)"
+    r"(?:(?:step|epoch|iteration|batch)\s{1,3}\d{1,15}\)?|\d{1,15} (?:step|iteration|batche?)s)"
     rf"\s?(?:[:=]|is)\s{{0,6}}"
     rf"(?P<value>{_NUMBER}|nan|inf)(?![\w/:])",
     _FLAGS,
@@ -136,8 +136,8 @@ _AT_STEP = re.compile(
 _METRIC = re.compile(
     r"(?<![\w@])(?:(?:mean|avg|average|running|total)[ _])?"
     r"(?P<name>(?:(?:train|training|val|valid|validation|test|eval|[dg])[ _])?[\w-]{0,24}?"
-    r"(?:loss|acc|accuracy|auc|mae|mse|rmse|ppl|perplexity|f1(?!\d)|lr|learning_rate"
-    r"|cost|elbo|reward|score|fitness|_error|_?return|(?:best|bleu|dice|energy|entropy|err(?:or)?|iou"
+    r"(?:loss|acc|accuracy|auc|mae|mse|rmse|ppl|perplexity|f1(?!\d)|lr|learning_rate|(?<!time[ _])cost"
+    r"|elbo|reward|score|fitness|_error|_?return|(?:best|bleu|dice|energy|entropy|err(?:or)?|iou"
     r"|likelihood|nll|objective|precision|psnr|recall|residual|rew|ssim|wer)"
     r"(?=[\s:=]{1,4}[-+]?\d{1,15}\.))"
     r"(?:@\d|_(?!scale)[a-z]{1,12}\b| (?!scale)[a-z]{1,12}(?=\s?[:=]))?)"
