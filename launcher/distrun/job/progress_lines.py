@@ -136,9 +136,9 @@ _AT_STEP = re.compile(
 _METRIC = re.compile(
     r"(?<![\w@])(?:(?:mean|avg|average|running|total)[ _])?"
     r"(?P<name>(?:(?:train|training|val|valid|validation|test|eval|[dg])[ _])?[\w-]{0,24}?"
-    r"(?:loss|acc|accuracy|auc|mae|mse|rmse|ppl|perplexity|f1(?!\d)|lr|learning_rate|(?<!time[ _])cost"
-    r"|elbo|reward|score|fitness|_error|_?return|(?:best|bleu|dice|energy|entropy|err(?:or)?|iou"
-    r"|likelihood|nll|objective|precision|psnr|recall|residual|rew|ssim|wer)"
+    r"(?:loss|acc|accuracy|auc|mae|mse|rmse|ppl|perplexity|f1(?!\d)|lr|learning_rate"
+    r"|(?<!time[ _])cost|elbo|reward|score|fitness|_error|_?return"
+    r"|(?:best|bleu|dice|energy|entropy|err(?:or)?|iou|likelihood|nll|objective|precision|psnr|recall|residual|rew|ssim|wer)"
     r"(?=[\s:=]{1,4}[-+]?\d{1,15}\.))"
     r"(?:@\d|_(?!scale)[a-z]{1,12}\b| (?!scale)[a-z]{1,12}(?=\s?[:=]))?)"
     r"(?: on (?:[a-z]{1,12} ){1,3}(?=is\b))?"
