@@ -67,6 +67,7 @@ ERROR = re.compile(
     r"|: (?:fatal )?error: |^Error (?:in|executing|locating|while|instantiating) "
     r"|^thread '.{1,80}' panicked at |^panic: |^Exception in thread \".{1,80}\" \S"
     r"|Could not override '|^In '\S+': Could not find '|MissingMandatoryValue: "  # Hydra's
+    r"|:Error reported to Coordinator: "  # of TensorFlow 1
     r"|^Cannot find primary config|^\w{1,20}: Error response from daemon: "  # Docker's
     r"|: (?:line )?\d+: (?:[Ss]yntax error\b|\S{1,99}: (?:unbound variable|param.{0,20} not set)$)"
     r"|\bcommand not found$|: not found$|\| (?:ERROR|CRITICAL) +\||\b(?:ERROR|CRITICAL)\b[ :\]-]"
@@ -113,11 +114,11 @@ _FRAME = re.compile(r'\s+File "([^"]+)", line (\d{1,9})(?:,? in (.+))?$')
 """A frame of a traceback; without a function, the place of a syntax error."""
 _LIBRARIES = (
     *("/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3"),
-    *(".zip/", ".pyx", ".pxd"),
+    *(".zip/", ".pyx", ".pxd", "/tensorflow_core/", "/tensorflow/python/", "/keras/src/"),
 )
 _MISTAKES = ("AttributeError", "NameError", "TypeError", "UnboundLocalError")
-_GENERATED = ("<", "__autograph_generated_file")
-"""How the names of files begin that no user wrote."""
+_GENERATED = re.compile(r"<|__autograph_generated_file|tmp\w{8}\.py$")
+"""The names of files that no user wrote; the last are AutoGraph's, too, in older versions."""
 _CONVERTED = re.compile(r"(?<!\s)\s+\*+$")
 """Follows the name of a function that AutoGraph has converted."""
 SERVING = re.compile(r"Started server with target: grpc://(\S+)")
@@ -192,7 +193,7 @@ class Frame(Frozen):
     def is_own(self) -> bool:
         """Whether it is in the user's code, not in a library's. Cython's functions have dots."""
         inside = any(each in self.path for each in _LIBRARIES) or "." in self.function
-        return not inside and not self.path.rpartition("/")[2].startswith(_GENERATED)
+        return not inside and not _GENERATED.match(self.path.rpartition("/")[2])
 
     def __str__(self) -> str:
         place = f"{self.path.rpartition('/')[2]}:{self.line}"

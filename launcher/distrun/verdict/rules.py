@@ -181,6 +181,7 @@ _SETUP = (
              "HTTP Error 401", "Anonymous caller", "does not have storage.", "kaggle.json",
              "determine credentials", "(403) when calling", "(AccessDenied) when calling",
              "(ExpiredToken) when calling", "(InvalidAccessKeyId) when calling",
+             "AWS Credentials have not been set",
          )),
     Rule(Kind.EXCEPTION, Code.SERVER_FAILED,
          types=(
@@ -202,7 +203,7 @@ _SETUP = (
              "torch.cuda.is_available() is False", "No supported gpu backend",
              "invalid device ordinal", "devices are busy or unavailable", "without BLAS support",
              "cuDNN failed to initialize", "No algorithm worked!",
-             "DNN library initialization failed",
+             "DNN library initialization failed", "JIT compilation failed",
          ),
          patterns=(r"Unknown backend: '(?:gpu|cuda)' requested",),
          line_patterns=(r"Failed to initialize NVML: .*",)),
@@ -277,13 +278,14 @@ _SETUP = (
              "Op type not registered '",
              "numpy.core.multiarray failed to import", "_multiarray_umath failed to import",
              "static TLS block", "invalid ELF header", "module compiled against A",
-             "Descriptors cannot ", "incompatible Protobuf Gencode",
+             "Descriptors cannot ", "Descriptors should not be", "incompatible Protobuf Gencode",
              ": error while loading shared libraries: ",
          ),
          patterns=(r"\bversion `\w+_[\d.]+' not found\b",),
          line_patterns=(
              r"\S+: error while loading shared libraries: .*",
              r"Could not load library \S+\. Error: .*", r"Unable to load any of \{.*",  # cuDNN's
+             r"(?:Runtime|Import)Error: (?:module compiled against A|numpy\.core\.\w+ failed to).*",
          )),
     Rule(Kind.IMPORT_ERROR, Code.NAME_NOT_IN_MODULE,
          patterns=(r"cannot import name '", rf"No module named '(?!(?:{_NAMESPACES})\.)\w+\.\w")),
@@ -345,6 +347,7 @@ _SETUP = (
     Rule(Kind.ARGUMENTS, Code.ARGUMENTS_REFUSED,
          line_patterns=(r"\s*[Uu](?:sage|SAGE):(?! *\d).*",), exit_codes=(1, 2, 64)),
     Rule(Kind.ARGUMENTS, Code.ARGUMENTS_REFUSED,
+         types=("_exceptions.UnrecognizedFlagError", "_exceptions.IllegalFlagValueError"),  # absl's
          line_patterns=(
              r".*: error: unrecognized arguments.*",
              r".*: error: argument .*",
@@ -378,7 +381,8 @@ _RESOURCES = (
              "Dst tensor is not initialized", "Failed to allocate memory for GPU",
              "failed to allocate memory on GPU",
          ),
-         patterns=(r"(?:Xla|Jax)RuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying",)),
+         patterns=(r"(?:Xla|Jax)RuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying",),
+         line_patterns=(r".*\bNCCL WARN Cuda failure .{0,9}out of memory.*",)),
     Rule(Kind.GPU_MEMORY, Code.GPU_MEMORY_EXHAUSTED,
          any_of=("OOM when allocating tensor", "Out of memory while trying to allocate"),
          all_of=("GPU",)),
@@ -396,7 +400,7 @@ _RESOURCES = (
     Rule(Kind.EXCEPTION, Code.FILES_UNREACHED,
          any_of=(
              "[Errno 5]", "[Errno 30]", "[Errno 116]", "Stale file handle",
-             "Read-only file system", "; Input/output error",
+             "Read-only file system", "; Input/output error", "errno = 5,",
          ),
          patterns=(r"\[Errno 107\] [\w ]+: '/",),
          line_patterns=(r".*: (?:Stale file handle|Read-only file system|Input/output error)$",)),
@@ -570,7 +574,7 @@ _COLLECTIVE_ECHO = Rule(
         "Collective ops is aborted by", "Error reported from /job:",
         "stopped sending heartbeats", "The tasks have crashed",
         "tensorflow.CoordinationService", "CoordinationServiceError", "Barrier timed out. ",
-        "JAX distributed service detected fatal", " clients joined.",
+        "JAX distributed service detected fatal", " clients joined.", "detected missing heartbeats",
     ),
     tensorflows=(
         "Coordination service", "coordination service", "Barrier failed", "Barrier timed out",

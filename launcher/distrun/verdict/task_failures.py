@@ -45,7 +45,7 @@ _SIGNALS = {"K": SIGKILL, "B": 7, "S": 11, "A": 6, "9": SIGKILL, "7": 7, "1": 11
 """By the first letter of their names, or digit of their numbers."""
 _NATIVE = (
     *(Kind.HOST_MEMORY, Kind.LIMIT, Kind.PORT_TAKEN, Kind.DISK_FULL, Kind.PERMISSION),
-    Kind.IMPORT_ERROR,
+    *(Kind.IMPORT_ERROR, Kind.GPU_MEMORY),
 )
 """Kinds that libraries print in a line before they end a program, or before it fails."""
 _LIMITS = {
@@ -70,7 +70,12 @@ _UNSURE = (Code.PORT_NOT_BOUND, Code.PROCESSES_EXHAUSTED)
 _MAY_BE_CAUGHT = (Code.EXCEPTION_RAISED, Code.MODULE_NOT_IMPORTED, Code.LIBRARY_NOT_LOADED)
 _SHOWS_MORE = re.compile(r"\b([A-Z_]{6,40}=1) for a complete stack trace")
 """A variable with which Hydra shows the whole error."""
-_CUDNN_FOUND = re.compile(r"Loaded (?:runtime )?CuDNN library: ")
+_WHY_UNUSABLE = re.compile(r"Loaded (?:runtime )?CuDNN library: |^error: libdevice not found")
+_OF_NCCL = re.compile(r"\bNCCL\b|unhandled (?:cuda|system) error")
+_WHY_OF_NCCL = re.compile(r"\bNCCL WARN ")
+"""What NCCL prints, if asked to, before an error that does not say why."""
+_OF_GRPC = re.compile(r'\{"created":.*"os_error":"([^"]+)".*')
+"""JSON in which gRPC hides what the system said."""
 _RETURNED = re.compile(
     r"(?:<[\w.]+ object at 0x[0-9a-f]+>|(?:tf\.Tensor)?\(.{0,999}\)|\{['\d].{0,999}\}"
     r"|\[[^]]{0,999}\]|-?\d+\.\d+(?:e-?\d+)?)$"
@@ -231,6 +236,7 @@ def _failure_in_log(task: TaskState, log: LogAnalysis) -> TaskFailure | None:
     message = log.message
     is_interrupt = message is not None and message.type == _INTERRUPT
     is_weak = known is not None and (known.is_echo or known.cause.code in _UNSURE)
+    is_weak = is_weak or _OF_NCCL.search(str(message)) is not None
     if is_weak or is_interrupt or (known or message) is None:
         native = _by_rules(task, log, (log.native(_LAST_LINES),), _NATIVE)
         if native is not None and (known is None or native.cause.code != known.cause.code):
@@ -294,7 +300,8 @@ def _by_rules(
 
 
 def _by_rule(task: TaskState, log: LogAnalysis, rule: Rule, index: int, mark: str) -> TaskFailure:
-    text = without_operation(_shorten(log.quote(index, mark)))
+    line = _OF_GRPC.sub(r"\1", log.lines[index])
+    text = without_operation(_shorten(log.quote(index, mark) if line is log.lines[index] else line))
     if text.endswith(":"):
         text = " ".join([text, *filter(None, map(str.strip, log.lines[index + 1 : index + 3]))])
     if log.message is not None and log.message.index == index:
@@ -315,7 +322,7 @@ def _by_rule(task: TaskState, log: LogAnalysis, rule: Rule, index: int, mark: st
         said = filter(None, map(RESTORED.search, reversed(before)))
         paths = (each["path"] for each in said if _OF_CHECKPOINT.search(each[0]))
         cause = cause._replace(path=next(paths, "").rstrip(".,;:'\")"))
-    if rule.code is Code.GPU_UNUSABLE and (other := log.find_last(_CUDNN_FOUND)) is not None:
+    if rule.code is Code.GPU_UNUSABLE and (other := log.find_last(_WHY_UNUSABLE)) is not None:
         evidence = (log.evidence(other[0]), *evidence)
     if rule.code is Code.PORT_IN_USE:
         cause = _with_port(cause, task, log)
@@ -340,6 +347,9 @@ def _peers(text: str, task: str) -> tuple[str, ...]:
 def _error_lines(log: LogAnalysis, index: int, mark: str = "") -> tuple[Evidence, ...]:
     """Return the line of the error, after the frame of the user's code that led to it."""
     lines = [log.evidence(index, mark)]
+    why = log.find_last(_WHY_OF_NCCL) if _OF_NCCL.search(log.lines[index]) else None
+    if why is not None and why[0] != index:
+        lines.insert(0, log.evidence(why[0]))
     if log.frame is not None and log.frame[0] != index:
         lines.insert(0, log.evidence(log.frame[0]))
     return tuple(lines)
