@@ -224,7 +224,8 @@ class KubernetesReach(Reach):
         if not pod or cause.code not in _TERMINATED:
             return None
         # For want of memory, the kernel may have ended the agent, or the whole container.
-        seconds = _STATUS_SECONDS if cause.signal == signal.SIGKILL else 0.0
+        was_killed = (cause.code, cause.signal) == (Code.AGENT_EXITED, signal.SIGKILL)
+        seconds = _STATUS_SECONDS if was_killed else 0.0
         return Question(pod, partial(self._ask, pod, time.monotonic() + seconds))
 
     def _ask(self, pod: str, due: float) -> Cause | None:
