@@ -68,11 +68,12 @@ _COUNT_FIRST = re.compile(
 )
 """`After 1000 steps, the loss is 0.1`, and `trained 120 batches, loss 0.3`."""
 _COUNTS = re.compile(
-    r"(?:\[|\|)\s{0,8}(?P<count>\d{1,15})\s?/\s{0,8}(?P<total>\d{1,15})"
-    r"(?:\s?\(\s{0,3}\d{1,3}(?:\.\d{1,4})?%\))?\s{0,3}(?:\]|(?:batch|step|iter)\w{0,6}\s{0,3}\|)",
+    r"(?:\[|\||\A)\s{0,8}(?P<count>\d{1,15})\s?/\s{0,8}(?P<total>\d{1,15})"
+    r"(?:\s?\(\s{0,3}\d{1,3}(?:\.\d{1,4})?%\))?\s{0,3}(?:\]|(?:batch|step|iter)\w{0,6}\s{0,3}\|"
+    r"|(?=\(epoch|: episode))",
     _FLAGS,
 )
-"""`[640/60000 (1%)]`, and `| 200/2928 batches |`."""
+"""`[640/60000 (1%)]`, `| 200/2928 batches |`, and `200/4450 (epoch 1)`."""
 _DRAWN = r"(?:[|\[][^\w|\]]{5,400}[|\]]|[━╸╺]{5,400})[^\w|]{0,12}"
 _BAR = re.compile(
     rf"(?:(?P<drawn>{_DRAWN})|\d%\s{{1,3}}\()(?P<count>\d{{1,15}})(?:/|\sof\s{{1,3}})"
@@ -105,9 +106,10 @@ _NUMBERED = re.compile(
 """A first number without a name, by its program's form, or with a loss and another value behind it:
 `12 [D loss: 0.6, acc.: 50%]`; or the row with the steps in a table of Stable-Baselines."""
 _FRACTION_FIRST = re.compile(
-    r"(?:.{0,80}\] )?(?:processed|(?:training )?progress:?(?: \d{1,3}(?:\.\d{1,4})?%)?)?"
+    r"(?:.{0,80}(?:\] |INFO:\w{1,20}:))?"
+    r"(?:processed|train|(?:training )?progress:?(?: \d{1,3}(?:\.\d{1,4})?%)?)?"
     r"\s{0,8}\(?\s{0,4}(?P<count>\d{1,9})\s?/\s?(?P<total>\d{1,9})\)?[\s:|,-]{1,4}"
-    r"(?:(?P<epoch>epochs?\b)|(?=[a-z]{0,12}[_ ]?loss\b))",
+    r"(?:(?P<epoch>epochs?\b)|(?=[a-z]{0,12}[_ ]?(?:loss|reward)\b))",
     _FLAGS,
 )
 """`1/10 epochs, loss 0.3`, `100/1000 loss: 0.5`, and `Progress: 10% (100/1000), loss: 0.5`."""
