@@ -67,7 +67,7 @@ ERROR = re.compile(
     r"|: (?:fatal )?error: |^Error (?:in|executing|locating|while|instantiating) "
     r"|^thread '.{1,80}' panicked at |^panic: |^Exception in thread \".{1,80}\" \S"
     r"|Could not override '|^In '\S+': Could not find '|MissingMandatoryValue: "  # Hydra's
-    r"|:Error reported to Coordinator: "  # of TensorFlow 1
+    r"|Error reported to Coordinator: "  # of TensorFlow 1
     r"|^Cannot find primary config|^\w{1,20}: Error response from daemon: "  # Docker's
     r"|: (?:line )?\d+: (?:[Ss]yntax error\b|\S{1,99}: (?:unbound variable|param.{0,20} not set)$)"
     r"|\bcommand not found$|: not found$|\| (?:ERROR|CRITICAL) +\||\b(?:ERROR|CRITICAL)\b[ :\]-]"

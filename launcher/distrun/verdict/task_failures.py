@@ -70,7 +70,9 @@ _UNSURE = (Code.PORT_NOT_BOUND, Code.PROCESSES_EXHAUSTED)
 _MAY_BE_CAUGHT = (Code.EXCEPTION_RAISED, Code.MODULE_NOT_IMPORTED, Code.LIBRARY_NOT_LOADED)
 _SHOWS_MORE = re.compile(r"\b([A-Z_]{6,40}=1) for a complete stack trace")
 """A variable with which Hydra shows the whole error."""
-_WHY_UNUSABLE = re.compile(r"Loaded (?:runtime )?CuDNN library: |^error: libdevice not found")
+_WHY_UNUSABLE = re.compile(
+    r"Loaded (?:runtime )?CuDNN library: |^error: libdevice not found|: E .{0,200}\bCUDNN_STATUS_"
+)
 _OF_NCCL = re.compile(r"\bNCCL\b|unhandled (?:cuda|system) error")
 _WHY_OF_NCCL = re.compile(r"\bNCCL WARN ")
 """What NCCL prints, if asked to, before an error that does not say why."""
@@ -166,7 +168,9 @@ def _by_log(task: TaskState, log: LogAnalysis) -> TaskFailure:
     if printed is not None and (found is None or found.cause.code is Code.EXCEPTION_RAISED):
         oom = tuple(each for each in task.exit.found if each.code in _OOM)
         printed = printed._replace(within=oom if printed.signal == SIGKILL else ())
-        return child_failure(task, printed, (found or _exit(task, log)).evidence)
+        where = None if found else log.find_last(OF_SIGNAL)
+        shown = () if where is None else (log.evidence(where[0]), exit_evidence(task))
+        return child_failure(task, printed, shown or (found or _exit(task, log)).evidence)
     is_reason = is_killed
     if found is not None:
         pid = child.pid if child is not None and is_killed else 0
