@@ -208,7 +208,7 @@ class Cluster:
             "enforceNodeAllocatable": [], "failSwapOn": False, "imageGCHighThresholdPercent": 100,
             "evictionHard": {"memory.available": "1Mi", "nodefs.available": "0%",
                              "imagefs.available": "0%", "nodefs.inodesFree": "0%"},
-            "nodeStatusUpdateFrequency": "3s",
+            "nodeStatusUpdateFrequency": "1s",  # with 3 s, a lost node keeps its pods
         }  # fmt: skip
         (folder / "kubelet.yaml").write_text(yaml.safe_dump(kubelet))
         # kubelet would ask a cloud's metadata service, and wait for it.
