@@ -58,7 +58,7 @@ _ABORTS = re.compile(
     r"Check failed|terminate called|libc\+\+abi: terminating|pure virtual method"
     r"|what\(\):|Assertion `|\bCUDA_ERROR_(?:ILLEGAL|LAUNCH_FAILED|MISALIGNED)"
     r"|^(?:malloc|free|realloc|malloc_consolidate|munmap_chunk)\(\): "  # glibc's
-    r"|^OMP: Error #\d+: |^libgcc_s\.so\.1 must be installed"
+    r"|^qt\.qpa\.|^OMP: Error #\d+: |^libgcc_s\.so\.1 must be installed"
     r"|^(?:double free or corruption|corrupted (?:size|double-linked))"
     r"|^\*\*\* (?!Check ).{5,300} \*\*\*"
 )

@@ -57,6 +57,9 @@ _LED = re.compile(
 """What is wrong follows in the next lines."""
 _MOST_ADDED = 4
 """How many lines a message has at most, of which the first one does not say what is wrong."""
+_REMEDY = re.compile(r"\. Consider .+|Did you mean .+")
+"""A line after lines of values in a message, which says what to do."""
+_MOST_VALUES = 40
 _OF_OTHERS = re.compile(r"\(\d+ sub-exceptions?\)$|\bRayTaskError\(")
 """The exceptions of a group, or of a process of Ray, follow."""
 _FRAME = re.compile(r"File \"|\S+:\d+ \S+|relative to ")
@@ -271,6 +274,9 @@ def unwrap(lines: Sequence[str], first: int, stop: int) -> Message:
     if text.endswith(":") or _LED.match(text):
         rest = (lines[each].strip() for each in range(last + 1, stop))
         text = " ".join([text.rstrip(":") + ":", *filter(None, rest)][:_MOST_ADDED])
+    after = map(_REMEDY.match, lines[last + 1 : min(stop, last + 1 + _MOST_VALUES)])
+    if (remedy := next(filter(None, after), None)) is not None and remedy[0] not in text:
+        text = f"{text} {remedy[0].removeprefix('. ')}"
     if is_group:
         text = "; ".join([text, *filter(_TYPED.match, lines[last + 1 : stop])])
     end = (each for each in range(last + 1, stop) if ARGUMENTS.match(lines[each]))
