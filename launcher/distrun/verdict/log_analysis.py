@@ -112,9 +112,9 @@ _WAITS = re.compile(r'/(?:queue|threading|multiprocessing/\w+|concurrent/futures
 _RUNS_PROGRAM = re.compile(r'/subprocess\.py", line ')
 _FRAME = re.compile(r'\s+File "([^"]+)", line (\d{1,9})(?:,? in (.+))?$')
 """A frame of a traceback; without a function, the place of a syntax error."""
-_LIBRARIES = (
-    *("/site-packages/", "/dist-packages/", "/lib/python3", "/lib64/python3"),
-    *(".zip/", ".pyx", ".pxd", "/tensorflow_core/", "/tensorflow/python/", "/keras/src/"),
+_LIBRARIES = re.compile(
+    r"/(?:site|dist)-packages/|/lib(?:64)?/python3|\.zip/|\.pyx|\.pxd"
+    r"|/tensorflow(?:_core|/python/\w+)/|/keras/src/"
 )
 _MISTAKES = ("AttributeError", "NameError", "TypeError", "UnboundLocalError")
 _GENERATED = re.compile(r"<|__autograph_generated_file|tmp\w{8}\.py$")
@@ -192,7 +192,7 @@ class Frame(Frozen):
     @property
     def is_own(self) -> bool:
         """Whether it is in the user's code, not in a library's. Cython's functions have dots."""
-        inside = any(each in self.path for each in _LIBRARIES) or "." in self.function
+        inside = _LIBRARIES.search(self.path) is not None or "." in self.function
         return not inside and not _GENERATED.match(self.path.rpartition("/")[2])
 
     def __str__(self) -> str:
