@@ -53,6 +53,7 @@ _WRAPPERS = re.compile(
 _LED = re.compile(
     r"\d+ validation errors? for \S+$"  # Pydantic's
     r"|while (?:scanning|parsing) |NCCL error in: |Error when deserializing class |[A-Z][a-z]+$"
+    r"|.+(?: attributes | body '){$"
 )
 """What is wrong follows in the next lines."""
 _MOST_ADDED = 4
@@ -273,7 +274,8 @@ def unwrap(lines: Sequence[str], first: int, stop: int) -> Message:
         text = repr(inner) if kind == "KeyError" else inner
     if text.endswith(":") or _LED.match(text):
         rest = (lines[each].strip() for each in range(last + 1, stop))
-        text = " ".join([text.rstrip(":") + ":", *filter(None, rest)][:_MOST_ADDED])
+        led = text if text.endswith("{") else text.rstrip(":") + ":"
+        text = " ".join([led, *filter(None, rest)][:_MOST_ADDED])
     after = map(_REMEDY.match, lines[last + 1 : min(stop, last + 1 + _MOST_VALUES)])
     if (remedy := next(filter(None, after), None)) is not None and remedy[0] not in text:
         text = f"{text} {remedy[0].removeprefix('. ')}"
