@@ -123,6 +123,8 @@ class PrintedProgress:
         """0 where the first epoch is that: so tqdm counts, too."""
         self._lines: ProgressLines | None = ProgressLines()
         """None once Keras has printed its own: what its callbacks print counts otherwise."""
+        self._has_lines = False
+        """Whether a line of the program itself was progress."""
         self._downloads = False
         """Whether the bar that Keras draws next is that of `get_file`."""
         self._names_epochs = False
@@ -156,7 +158,7 @@ class PrintedProgress:
                     self._names_epochs, self._total = True, ""
                 has_any |= bool(values) or self.is_moving
                 self._add(values)
-                if is_kerass and values:
+                if is_kerass and values and self._is_of_fit(values):
                     self._lines = None
                 is_closed = end == "\n" and not plain[reading.end :].strip()
                 self.is_moving = bool(values) and not (reading.is_finished or is_closed)
@@ -165,7 +167,7 @@ class PrintedProgress:
                 has_any, self.is_moving = True, False
             elif self._lines is not None and end in {"\n", "\r"}:
                 for values in self._lines.read(plain):
-                    has_any = True
+                    has_any = self._has_lines = True
                     self._add(values)
         return has_any
 
@@ -175,11 +177,17 @@ class PrintedProgress:
         These print nothing before their bars, which have some of the metrics of `fit`, or none.
         """
         steps, metrics = bar.values.get(STEPS, ""), bar.values.keys() - _OF_BAR
+        if steps == "1" and not self._names_epochs and (self._has_lines or not metrics):
+            return True  # of a prediction, or of one step of a loop that says itself where it is
         if self._downloads or not self._total or metrics - self.values.keys():
             self._total = steps if metrics and not self._downloads else ""
             return self._downloads
         is_shorter = int(steps or self._total) < int(self._total)
         return steps != self._total and (self._names_epochs or is_shorter or not metrics)
+
+    def _is_of_fit(self, values: Mapping[str, str]) -> bool:
+        """Whether a bar of Keras shows a training, not one of its steps, or a prediction."""
+        return self._names_epochs or (values.get(STEPS) != "1" and not values.keys() <= {*_OF_BAR})
 
     def _is_overwritten(self, plain: str, end: str) -> bool:
         """Whether a state without a bar overwrites the bar: with spaces, or with a whole line.

@@ -18,10 +18,12 @@ from distrun.tables import read_rows
 _FLAGS = re.ASCII | re.IGNORECASE
 _HINT = re.compile(
     r"\d(?:[\s/,|:\])]|epoch).{0,400}(?:loss|acc|ppl)|(?:loss|acc|ppl).{0,400}(?:epoch|step|iteration)"
-    r"|(?:ep(?:och|isode)?|gen(?:eration)?|step|iter|iteration|batch|round)['\"]?[\s:.=#\[(]{0,8}\d"
+    r"|(?:ep(?:och|isode(?: num)?|i)?|gen(?:eration)?|steps?|iter|iteration|batch|round|updates?)"
+    r"['\"]?[\s:.=#\[(*]{0,8}\d"
     r"|\d(?:\]?\t|:\tlearn| avg\b| \|\||\s?%)|total_timesteps|loss.{1,40}\[\s{0,8}\d{1,9}/"
     r"|(?:[|\]━][^\w|]{0,12}|\d of\s{1,3})\d{1,9}[/)]"
-    r"|\A\W{0,40}(?:epochs?|episode|(?:global_)?step|iter(?:ation)?)\W{1,40}[a-z]|\AE\s{1,9}#\s",
+    r"|\A\W{0,40}(?:epochs?|episode|(?:global_)?step|iter(?:ation)?)\W{1,40}[a-z]|\AE\s{1,9}#\s"
+    r"|\A>\d",
     _FLAGS,
 )
 """Each form has this, and the header of a table. To search for it is faster."""
@@ -44,9 +46,9 @@ _WHOLE = r"(?:\d{1,3}(?:,\d{3}){1,4}(?!,?\d)|\d{1,15}(?!\d|[km]\b|e[-+]?\d))"
 """No number with a letter after it: `12k`, `1e3`."""
 _TOTAL = rf"(?:\s?(?:/|\bof\b)\s{{0,8}}(?P<total>{_WHOLE}))?"
 _WRAPPED = r"(?:(?:tf\.)?tensor\(|np\.\w{1,8}\(|\[)?"
-_BETWEEN = rf"['\"]?(?:\(train\))?[\s:=#\[(|]{{0,8}}['\"]?{_WRAPPED}"
+_BETWEEN = rf"['\"]?(?:\(train\))?[\s:=#\[(|*]{{0,8}}['\"]?{_WRAPPED}"
 _EPOCH = re.compile(
-    rf"(?<![a-z_])(?:ep(?:och|isode|\.)?|gen(?:eration)?(?!{_BETWEEN}\d*\.\d)){_BETWEEN}"
+    rf"(?<![a-z_])(?:ep(?:och|isode(?: num)?|i|\.)?|gen(?:eration)?(?!{_BETWEEN}\d*\.\d)){_BETWEEN}"
     rf"(?P<count>(?!\d{{10}}){_WHOLE})"
     rf"(?P<fraction>\.\d{{1,9}})?{_TOTAL}",
     _FLAGS,
@@ -92,9 +94,10 @@ _PAIRS = (
         r"(\d{1,15})",
         _FLAGS,
     ),
+    re.compile(r"\A>(\d{1,6})(), (\d{1,9})/(\d{1,9}), \w{1,8}[=\[]\d"),
     re.compile(r"(?<![\w.])(\d{1,9})epoch\b()\D{1,20}\d{1,9}-(\d{1,9})batch\b", _FLAGS),
 )
-"""An epoch and a step: `[2,  4000]`, `[2/25][400/782]`, `epoch 001:    100 / 1102`."""
+"""An epoch and a step: `[2,  4000]`, `[2/25][400/782]`, `epoch 001:    100 / 1102`, `>2, 7/9, d=1`."""
 _NUMBERED = re.compile(
     r"(?:.{0,80}\] |(?P<row>\|\s{1,8}(?:\w{1,12}/)?total_timesteps\s{1,24}\|))?"
     r"\s{0,3}\[?\s{0,8}(?P<count>\d{1,15})(?P<total>)(?(row)\s{1,24}\||(?:"
@@ -138,13 +141,13 @@ _AT_STEP = re.compile(
 _METRIC = re.compile(
     r"(?<![\w@])(?:(?:mean|avg|average|running|total)[ _])?"
     r"(?P<name>(?:(?:train|training|val|valid|validation|test|eval|[dg])[ _])?[\w-]{0,24}?"
-    r"(?:loss|acc|accuracy|auc|mae|mse|rmse|ppl|perplexity|f1(?!\d)|lr|learning_rate"
+    r"(?:loss|acc|accuracy|auc|mae|mse|rmse|ppl|perplexity|f1(?!\d)|lr|learning_rate|ep_r(?!\w)"
     r"|(?<!time[ _])cost|elbo|reward|score|fitness|_error|_?return"
     r"|(?:best|bleu|dice|energy|entropy|err(?:or)?|iou|likelihood|nll|objective|precision|psnr|recall|residual|rew|ssim|wer)"
     r"(?=[\s:=]{1,4}[-+]?\d{1,15}\.))"
     r"(?:@\d|_(?!scale)[a-z]{1,12}\b| (?!scale)[a-z]{1,12}(?=\s?[:=]))?)"
     r"(?: on (?:[a-z]{1,12} ){1,3}(?=is\b))?"
-    rf"(?:['\"],?)?\s{{0,4}}(?:[:=|]|is\b)?\s{{0,6}}(?:{_WRAPPED}|['\"])"
+    rf"(?:['\"],?)?\s{{0,4}}(?:[:=|]|is\b(?: =+>)?)?\s{{0,6}}(?:{_WRAPPED}|['\"])"
     rf"(?P<value>{_NUMBER}|nan|inf)(?![\w/:])",
     _FLAGS,
 )
@@ -164,7 +167,7 @@ _BARE = re.compile(
     r"[\d.:]{1,20}\s?\w{0,7}\)?"
     rf"|(?:[\s,:|]{{1,4}}(?:{_RATE}[:=\s]{{1,9}}[\d.]{{1,20}}|[\d.]{{1,20}}\s?{_RATE}"
     r"|eta[:=\s]{1,3}[\d:.]{1,12}s?|output\s?:)){1,3})?"
-    r"(?: (?:complete|finish|done)(?:d|ed)?)?[\W_]{0,40}\Z",
+    r"(?:\s{1,2}(?:complete|finish|done)(?:d|ed)?)?[\W_]{0,40}\Z",
     _FLAGS,
 )
 """Only an epoch or a step, and how long it took, or how fast it goes: `=== Epoch 3 ===`."""
@@ -306,7 +309,8 @@ class ProgressLines:
         values = read_values(line) if values is None and has_hint else values
         if values is None:
             return []
-        drawn = re.sub(_DRAWN, "|", line[:_MOST_CHARACTERS])
+        told = [each.end() for each in _METRIC.finditer(line[:_MOST_CHARACTERS])]
+        drawn = re.sub(_DRAWN, "|", line[: told[-1] if told else _MOST_CHARACTERS])
         form = "".join(_ANY_NUMBER.sub("#", drawn).split())
         found = _EPOCH.search(line)
         epoch, step = (int(values.get(key, 0)) for key in ("EPOCH", "STEP"))
