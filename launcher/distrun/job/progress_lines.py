@@ -97,7 +97,7 @@ _PAIRS = (
     re.compile(r"\A>(\d{1,6})(), (\d{1,9})/(\d{1,9}), \w{1,8}[=\[]\d"),
     re.compile(r"(?<![\w.])(\d{1,9})epoch\b()\D{1,20}\d{1,9}-(\d{1,9})batch\b", _FLAGS),
 )
-"""An epoch and a step: `[2,  4000]`, `[2/25][400/782]`, `epoch 001:    100 / 1102`, `>2, 7/9, d=1`."""
+"""An epoch and a step: `[2,  4000]`, `[2/25][400/782]`, `epoch 001:    100 / 1102`, `>2, 7/9`."""
 _NUMBERED = re.compile(
     r"(?:.{0,80}\] |(?P<row>\|\s{1,8}(?:\w{1,12}/)?total_timesteps\s{1,24}\|))?"
     r"\s{0,3}\[?\s{0,8}(?P<count>\d{1,15})(?P<total>)(?(row)\s{1,24}\||(?:"

@@ -162,7 +162,8 @@ _OLD_CODE = (
              r"add_weight\(\) got multiple values for argument 'shape'|Received: add_weight\('",
              r"[Ff]ile(?:name|path)\b.{0,99} must end in `\.(?:weights\.h5|keras)`",
              r"Invalid filepath extension for saving|(?:deprecated in|available with) Keras 3\b",
-             r"Keras 3 only supports",
+             r"Keras 3 only supports|: Only input tensors may be passed as positional arguments\.",
+             r"`units`, expected a positive integer\. Received: units=[1-9]\d*$",  # NumPy's
              r"A KerasTensor (?:cannot be used as input to a TensorFlow function|is symbolic)",
              r"Invalid value for argument `reduction`.{0,200}\b[Rr]eceived: reduction=auto",
              r"Only instances of `?keras\.Layer`? can be added to a Sequential model",

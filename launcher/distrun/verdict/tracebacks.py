@@ -83,6 +83,10 @@ _OF_KERAS = re.compile(
 _ENCOUNTERED = "Exception encountered:"
 _ESCAPE = re.compile(r"\\x1b\[\d*m")
 _QUOTES = "\"'"
+_ARRAY = re.compile(r"\[\[[\]\[\s\d.,e+\-nainf…]{24,}\]\]?|\[\[[\]\[\s\d.,e+\-nainf]{24,}\Z")
+_OF_ARRAY = re.compile(r"\s*\[{0,8}\s*(?:[-+]?[\d.]|nan|inf)")
+_MOST_LINES_OF_ARRAY = 400
+"""NumPy prints at most 1,000 values."""
 
 
 class Message(Frozen, kw_only=True):
@@ -276,6 +280,8 @@ def unwrap(lines: Sequence[str], first: int, stop: int) -> Message:
         rest = (lines[each].strip() for each in range(last + 1, stop))
         led = text if text.endswith("{") else text.rstrip(":") + ":"
         text = " ".join([led, *filter(None, rest)][:_MOST_ADDED])
+    if _ARRAY.search(text):
+        text = _without_arrays(text, lines[last + 1 : min(stop, last + _MOST_LINES_OF_ARRAY)])
     after = map(_REMEDY.match, lines[last + 1 : min(stop, last + 1 + _MOST_VALUES)])
     if (remedy := next(filter(None, after), None)) is not None and remedy[0] not in text:
         text = f"{text} {remedy[0].removeprefix('. ')}"
@@ -283,6 +289,17 @@ def unwrap(lines: Sequence[str], first: int, stop: int) -> Message:
         text = "; ".join([text, *filter(_TYPED.match, lines[last + 1 : stop])])
     end = (each for each in range(last + 1, stop) if ARGUMENTS.match(lines[each]))
     return Message(index=last, stop=next(end, stop), type=kind, text=without_operation(text))
+
+
+def _without_arrays(text: str, rest: Sequence[str]) -> str:
+    """Return a message without the values in it: what is wrong with them stands behind them."""
+    whole, depth = [text], text.count("[") - text.count("]")
+    for line in rest:
+        if depth <= 0 or not _OF_ARRAY.match(line):
+            break
+        whole.append(line.strip())
+        depth += line.count("[") - line.count("]")
+    return _ARRAY.sub("[[…]]", " ".join(whole)) if depth <= 0 else text
 
 
 def without_operation(text: str) -> str:
