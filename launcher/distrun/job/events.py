@@ -344,7 +344,7 @@ class ClusterMismatched(OwnEvent):
 
 
 class TasksQuiet(OwnEvent):
-    """No task has printed or reported progress since then (Unix seconds), or used the processor.
+    """Since then (Unix seconds), no task printed anything new, reported progress or used a core.
 
     Attributes:
         usual: if tasks still use it, the seconds that passed between steps or lines before.

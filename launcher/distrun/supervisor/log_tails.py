@@ -39,6 +39,8 @@ _DIGIT = re.compile(rb"\d")
 """All output with progress has one. Only then are the slow expressions compiled."""
 _BLANK = re.compile(rb"(?:\A|\r) +\r")
 """tqdm overwrites a bar with spaces to remove it."""
+_WAITS = re.compile(rb"(?im)^(?!.*%).*\bwaiting (?:for|on)\b.*\n")
+"""Lines that say that a task waits, as TensorFlow and Horovod print again and again in a hang."""
 _SERVING = re.compile(rb"Started server with target: grpc://(\S+)\s")
 """TensorFlow's own line."""
 
@@ -63,6 +65,7 @@ class TailedLog:
         self._start = start
         """The offset of the first byte that has not been read, or that is read again."""
         self._begin, self._size = start, folder.size_of_log(task)
+        self._waited_size = 0
         self._has_words = False
         """Whether a part of it has shown lines that may be progress."""
         self._printed: PrintedProgress | None = None
@@ -73,11 +76,16 @@ class TailedLog:
         """Whether the log has another size than when it was read last."""
         return self._folder.size_of_log(self._task) != self._size
 
+    @property
+    def output_size(self) -> int:
+        """How long the log was when it was read, without the lines that say that the task waits."""
+        return self._size - self._waited_size
+
     def read(self) -> bool:
         """Read what was added to the log. Returns whether anything was."""
         before, self._size = self._size, self._folder.size_of_log(self._task)
         if self._size < before:
-            self._begin = self._start = 0  # the task has cut its log off
+            self._begin = self._start = self._waited_size = 0  # the task has cut its log off
         if self._size != before:
             self._read_end()
         return self._size != before
@@ -99,6 +107,8 @@ class TailedLog:
         last = max(end.rfind(b"\n"), end.rfind(b"\r")) + 1
         unfinished = len(end) - last
         self._start = start + len(block) - (unfinished if unfinished <= _LONGEST_LINE else 0)
+        if b"aiting " in block:
+            self._waited_size += sum(map(len, _WAITS.findall(block)))
         served = _SERVING.findall(block) if b"Started server" in block else ()
         if served:
             self._on_served({each.decode(errors="replace") for each in served})
@@ -142,11 +152,12 @@ class LogTails:
     """The logs of the tasks that run, read when they grow.
 
     No log is read while none grows: inotify reports the first growth. From then on, the logs are
-    read at intervals, until none has grown; `on_growth` is called at each in which one has.
+    read at intervals, until none has grown. `on_output` is called when a task has printed more than
+    that it waits.
     """
 
-    def __init__(self, loop: Loop, folder: JobFolder, on_growth: Callable[[], None]) -> None:
-        self._loop, self._folder, self._on_growth = loop, folder, on_growth
+    def __init__(self, loop: Loop, folder: JobFolder, on_output: Callable[[], None]) -> None:
+        self._loop, self._folder, self._on_output = loop, folder, on_output
         self._tails: dict[str, TailedLog] = {}
         self._turn: list[str] = []
         """The logs that are to be read before the next interval."""
@@ -170,8 +181,17 @@ class LogTails:
             self.stop(task)
 
     def read_rest(self, task: str) -> None:
-        if task in self._tails:
-            self._tails[task].read()
+        if (tail := self._tails.get(task)) is not None:
+            before = tail.output_size
+            self._has_grown |= tail.read()
+            if tail.output_size != before:
+                self._on_output()
+
+    def size_of_output(self, task: str) -> int:
+        """Return how much a task has printed, without the lines that say that it waits."""
+        self.read_rest(task)
+        tail = self._tails.get(task)
+        return self._folder.size_of_log(task) if tail is None else tail.output_size
 
     def _check(self) -> None:
         before = time.thread_time()
@@ -179,12 +199,11 @@ class LogTails:
             self._turn, self._has_grown = [*self._tails], False
         turn, self._turn = self._turn[:_LOGS_A_TURN], self._turn[_LOGS_A_TURN:]
         for task in turn:
-            self._has_grown |= task in self._tails and self._tails[task].read()
+            self.read_rest(task)
         if self._turn:
             interval = 0.0
         elif self._has_grown:
             interval = _INTERVAL
-            self._on_growth()
         elif not self._tails or self._wait_for_growth():
             return
         else:

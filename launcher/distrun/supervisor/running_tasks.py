@@ -193,14 +193,14 @@ class RunningTasks:
         self._tasks: dict[str, RunningTask] = {}
         self._history = HistoryLog(job.folder)
         self.stacks = StackCollector(job)
+        self._tails = LogTails(job.loop, job.folder, self._on_output)
         self.signs = StallDetector(
-            *(job.loop, job.spec.timeouts.stall, job.folder.size_of_log, self._list_watched),
+            *(job.loop, job.spec.timeouts.stall, self._tails.size_of_output, self._list_watched),
             measure=lambda: job.hosts.order_all(protocol.MeasureCpu()),
             on_change=self._on_silence,
             is_between=lambda: any(task.is_between for task in self._tasks.values()),
             list_training=lambda: job.state.training,
         )
-        self._tails = LogTails(job.loop, job.folder, self.signs.note_output)
         self._cluster = ClusterCheck((), self._find_setter)
         self._is_setter_asked = False
         self._setter: tuple[str, bool] | None = None
@@ -393,6 +393,9 @@ class RunningTasks:
             return state.training
         is_running = state.phase is lifecycle.JobPhase.RUNNING
         return list(filter(self._is_running, state.tasks)) if is_running else []
+
+    def _on_output(self) -> None:
+        self.signs.note_output()
 
     def _on_silence(self, are_silent: bool) -> None:
         """The tasks do nothing, or one does something again."""

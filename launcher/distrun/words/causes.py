@@ -740,7 +740,7 @@ TEXTS: dict[Code, Words] = {
         + _if(c.tasks and not c.name, f"; {_at_work(c)}")
     ),
     Code.TASKS_STOPPED: lambda c: (
-        f"for {c.seconds:.0f} s, no task had printed or reported progress, and "
+        f"for {c.seconds:.0f} s, no task had printed anything new or reported progress, and "
         + (_at_work(c) if c.tasks else "they used the processor")
     ),
     Code.COLLECTIVES_MISMATCHED: lambda c: (

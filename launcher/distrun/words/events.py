@@ -113,7 +113,7 @@ def _settings(changes: Iterable[str]) -> str:
 
 def quiet_text(quiet: events.TasksQuiet, at: float) -> str:
     """Return that the tasks had done nothing for long at this time (Unix seconds)."""
-    lasts = f"for {format_duration(max(0.0, at - quiet.since))}, no task has printed"
+    lasts = f"for {format_duration(max(0.0, at - quiet.since))}, no task has printed anything new"
     if not quiet.usual:
         return f"{lasts}, reported progress or used the processor"
     work = "is" if len(quiet.busy) == 1 else "are"
