@@ -457,14 +457,15 @@ def test_an_exception_counts_by_its_script(log: str, script: str, is_told: str) 
         ({"contact": "silent"}, ""), ({"contact": "met"}, ""), ({"child": LOST_CHILD}, ""),
         ({"child": LOST_CHILD._replace(signal=11)}, CRASHED.format("SIGSEGV")),
         ({"child": LOST_CHILD._replace(within=(OUT_OF_MEMORY,))}, CRASHED.format("SIGKILL")),
+        ({"child": LOST_CHILD._replace(signal=None, status=1)}, "an exception ended a thread"),
     ],
 )  # fmt: skip
 def test_what_a_host_has_seen_of_a_task_that_exited_0(seen: dict[str, Any], said: str) -> None:
     """The other task has ended before anything could be seen of it."""
-    job = play(["mwm worker:2"])
+    job, log = play(["mwm worker:2"]), LogTail(f"{RAISED}saved\n".encode())
     for name, more in (("worker:0", seen), ("worker:1", {})):
         job.gone(name, **more)
-    verdict = success_verdict(job.state, lambda _: LogTail(b""), {})
+    verdict = success_verdict(job.state, lambda _: log, {}, ["t.py"], read_program=lambda _: "go()")
     told = "" if verdict is None else cause_text(verdict.cause)
     assert said in told if said else not told
 

@@ -274,7 +274,9 @@ def _went_on(
     for task, log in logged:
         failed = [*shell_scripts.not_set_up(log, shell_texts)]
         if task.name not in hidden and not is_handled:
-            ended = _ended(log, shell, scripts, read_program)
+            # Its first process has exited 0: its own script has failed in another one.
+            own = () if task.exit.child and task.exit.child.status else scripts
+            ended = _ended(log, shell, scripts, own, read_program)
             for at, name in (*ended, *_refused(log, shell, read_program)):
                 path = name and shell_scripts.hiding_line([*shell_texts.items()], name)
                 failed += [(at, path)] if path or not name else []
@@ -290,11 +292,16 @@ def _went_on(
 
 
 def _ended(
-    log: LogAnalysis, shell: str, scripts: Collection[str], read_program: Callable[[str], str]
+    log: LogAnalysis,
+    shell: str,
+    scripts: Collection[str],
+    own: Collection[str],
+    read_program: Callable[[str], str],
 ) -> Iterator[tuple[int, str]]:
     """Yield where programs that others run have printed what ended them, and their names.
 
-    Those that are not named in the shell script have an empty name.
+    Those that are not named in the shell script have an empty name. `own`: the scripts that have
+    not ended so.
     """
     linked = [each.linked for each in log.tracebacks]
     for each in log.tracebacks:
@@ -305,7 +312,7 @@ def _ended(
         # A library's own thread may fail because its peers have left first.
         is_own = "Exception in thread" in each.aside and log.until(each.stop).frame
         is_child = each.aside.startswith("Process ") or is_own
-        is_run = name in shell if shell else bool(scripts and program) and name not in scripts
+        is_run = name in shell if shell else bool(scripts and program) and name not in own
         is_caught = program and _is_caught(read_program(program[1]), int(program[3]))
         is_end = is_child or (is_run and not (each.aside or is_caught))
         if is_end and not (each in linked or each.message.type in _EXITS):

@@ -172,12 +172,10 @@ class Task:
 
     def child_at_exit(self, now: float) -> Optional[Cause]:
         """How the process failed that may have led to the exit of the first one, or went unseen."""
-        if self.child is not None or now - self._failed_at >= _LONGEST_BETWEEN:
-            found = self.child
-        else:
-            found = self._failed
         program, failed_at = self._failed_program or (None, 0.0)
         code = None if self.exit is None else self.exit[0]  # a stall has another reason
+        is_recent = code == 0 or now - self._failed_at < _LONGEST_BETWEEN
+        found = self.child or (self._failed if is_recent else None)
         is_shown = code == 0 or (code is not None and now - failed_at < _LONGEST_BETWEEN)
         return found or (program if is_shown else None)
 
