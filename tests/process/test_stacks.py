@@ -70,7 +70,7 @@ def test_no_process_stays_suspended_by_a_py_spy_that_takes_too_long(tmp_path: Pa
 
 def test_a_stall_restarts_the_job_then_ends_it_and_names_the_task(distrun: Distrun) -> None:
     keys = {"restart": {"max": 1, "backoff": "50ms"}, "timeouts": {"stall": "3s", "grace": "1s"}}
-    waits = "while sleep 0.2; do echo 'still waiting for response from worker'; done &"
+    waits = "while sleep 0.2; do echo CreateSession still waiting for response from; done &"
     done = distrun.launch(f"{waits} {hanging_script(distrun.cwd)}", workers=3, **keys)
     job, recorded = distrun.status(), recorded_events(distrun)
     assert (done.returncode, {task["attempt"] for task in job["tasks"]}) == (75, {1})

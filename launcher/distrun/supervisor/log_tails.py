@@ -39,8 +39,11 @@ _DIGIT = re.compile(rb"\d")
 """All output with progress has one. Only then are the slow expressions compiled."""
 _BLANK = re.compile(rb"(?:\A|\r) +\r")
 """tqdm overwrites a bar with spaces to remove it."""
-_WAITS = re.compile(rb"(?im)^(?!.*%).*\bwaiting (?:for|on)\b.*\n")
-"""Lines that say that a task waits, as TensorFlow and Horovod print again and again in a hang."""
+_WAITS = re.compile(
+    rb"(?m)^.*(?:CreateSession still waiting for response from|Waiting for model to be ready\b).*\n"
+    rb"|^.*are waiting for remainder of ranks.*\n(?:(?:Missing|Stalled) .*:\n(?:\d+: \[.*\n)*)?"
+)
+"""Lines that TensorFlow and Horovod print again and again while a task waits for others."""
 _SERVING = re.compile(rb"Started server with target: grpc://(\S+)\s")
 """TensorFlow's own line."""
 
@@ -78,7 +81,7 @@ class TailedLog:
 
     @property
     def output_size(self) -> int:
-        """How long the log was when it was read, without the lines that say that the task waits."""
+        """How long the log was when it was read, without the lines on waiting for others."""
         return self._size - self._waited_size
 
     def read(self) -> bool:
@@ -107,7 +110,7 @@ class TailedLog:
         last = max(end.rfind(b"\n"), end.rfind(b"\r")) + 1
         unfinished = len(end) - last
         self._start = start + len(block) - (unfinished if unfinished <= _LONGEST_LINE else 0)
-        if b"aiting " in block:
+        if b"aiting for " in block:
             self._waited_size += sum(map(len, _WAITS.findall(block)))
         served = _SERVING.findall(block) if b"Started server" in block else ()
         if served:
@@ -153,7 +156,7 @@ class LogTails:
 
     No log is read while none grows: inotify reports the first growth. From then on, the logs are
     read at intervals, until none has grown. `on_output` is called when a task has printed more than
-    that it waits.
+    lines on waiting for others.
     """
 
     def __init__(self, loop: Loop, folder: JobFolder, on_output: Callable[[], None]) -> None:
@@ -188,7 +191,7 @@ class LogTails:
                 self._on_output()
 
     def size_of_output(self, task: str) -> int:
-        """Return how much a task has printed, without the lines that say that it waits."""
+        """Return how much a task has printed, without the lines on waiting for others."""
         self.read_rest(task)
         tail = self._tails.get(task)
         return self._folder.size_of_log(task) if tail is None else tail.output_size
