@@ -234,7 +234,9 @@ def read_values(line: str) -> dict[str, str] | None:
     if bare is not None and _OTHER_WORK.search(bare["logger"] or ""):
         return None
     is_told = bare is None or "EPOCH" in values or any(map(bare.group, ("logger", "total", "rest")))
-    has_both = {"EPOCH", "STEP"} <= values.keys() and not _OTHER_WORK.search(line)
+    begins = "EPOCHS" in values and _EPOCH.match(line.lstrip("[(=-*#> "))
+    has_both = {"EPOCH", "STEP"} <= values.keys() or begins
+    has_both = has_both and not _OTHER_WORK.search(line)
     is_told &= bool(
         bar or bare or numbered or share or metrics.keys() - RATES or (has_both and not metrics)
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -15,7 +14,7 @@ from distrun.spec.asked_interpreter import environment, short_version
 from distrun.spec.model import BY_RUN, Spec, Sync
 from distrun.spec.packages import LEGACY_KERAS, VARIABLES, is_keras_2, needs_tf_keras
 from distrun.spec.problems import Mark, Problem
-from distrun.spec.target import Target, find_target, shown_interpreter, shown_path
+from distrun.spec.target import Target, find_target, how_to_run, shown_interpreter, shown_path
 from distrun.spec.value_warnings import ask_interpreter, check_module
 from distrun.sync.unsent_files import unsent_reads
 from distrun.words.formats import install_command
@@ -61,7 +60,7 @@ def _judge(spec: Spec, target: Target) -> list[Problem]:
     for file, (line, column, text) in faults.items():
         hint = "run a program that is not Python with `command`"
         if by_run:  # then it takes the file for a program
-            hint = f"if it is not Python: chmod +x {shlex.quote(shown_path(file))}"
+            hint = f"if it is not Python: {how_to_run(file)}"
         hint = "" if file.endswith((".py", ".pyw")) else hint
         message = f"Python {short_version(answer.python)} cannot parse this: {text}"
         place = Mark(shown_path(file), line, column)

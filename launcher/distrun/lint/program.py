@@ -16,7 +16,7 @@ from distrun.spec.interpreter_probe import syntax_errors
 from distrun.spec.model import Spec
 from distrun.spec.packages import PIP_NAMES
 from distrun.spec.regular_file import open_regular_file
-from distrun.spec.target import Target, find_target, shown_path
+from distrun.spec.target import Target, find_target, folder_above, shown_path
 
 _MOST_MODULES = 200
 _MOST_BYTES = 1 << 19
@@ -37,12 +37,14 @@ class Program:
         unread: why files could not be read.
         python: its interpreter, as messages name it. install: what installs packages for that.
         missing: the modules, by their first names, that the interpreter does not have.
+        folder_above: returns which folder above has a module; '': none.
         keras: the first number of the version of `tf.keras`; None if that is not known.
     """
 
     def __init__(self, target: Target | None) -> None:
         self.folder = target.folder if target else ""
         self.modules: dict[str, Module] = {}
+        self.folder_above = functools.partial(folder_above, self.folder)
         self.beside = _modules_in(self.folder)
         own = PIP_NAMES & self.beside
         self.hiding = sorted(e for e in own if self._file_of(e).endswith(f"{e}.py"))

@@ -233,6 +233,8 @@ def missing_module(program: Program, _: Spec) -> Iterator[Problem]:
         near = nearest(top, program.beside - {stem})  # it does not import itself
         other = "install it for this interpreter, or correct the name"
         hint = other if near is None else f"did you mean {quoted(near)}?"
+        if near is None and (other := program.folder_above(top)):
+            hint = f"it is in {other}: set PYTHONPATH={other}"
         packages = " ".join(sorted(PIP_NAMES & program.missing))
         hint = f"run {program.install} {packages}" if top in PIP_NAMES else hint
         hint = as_module if top == package else hint

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 
 from distrun.frozen import Frozen
@@ -73,6 +74,26 @@ def _module(name: str, folder: str, python: str | None) -> Target:
     if os.path.isdir(path):
         path, package = os.path.join(path, "__main__"), name
     return Target(path=f"{path}.py", folder=folder, module=name, package=package, python=python)
+
+
+def folder_above(folder: str, module: str) -> str:
+    """Return which of the three folders above has a module; empty: none of them."""
+    above = [os.path.abspath(folder)]
+    above += (os.path.dirname(above[-1]) for _ in range(3))
+    files = (f"{module}.py", f"{module}/__init__.py")
+    found = (each for each in above[1:] for file in files if os.path.isfile(f"{each}/{file}"))
+    return next(found, "")
+
+
+def how_to_run(path: str) -> str:
+    """Return what makes a program of a file that is not Python."""
+    try:
+        with open(path, "rb") as file:
+            is_complete = file.read(2) == b"#!"
+    except OSError:
+        is_complete = False
+    first = "" if is_complete else "write a first line like #!/bin/bash, and "
+    return f"{first}chmod +x {shlex.quote(shown_path(path))}"
 
 
 def shown_path(path: str) -> str:
