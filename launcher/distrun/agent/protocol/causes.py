@@ -340,7 +340,7 @@ class Code(StrEnum):
     LIBRARY_NOT_LOADED = "library_not_loaded"  # text, name
     GPU_UNUSABLE = "gpu_unusable"  # text, name
     SERVER_FAILED = "server_failed"  # text, name
-    VARIABLE_NOT_SET = "variable_not_set"
+    VARIABLE_NOT_SET = "variable_not_set"  # text, name
     LOGIN_MISSING = "login_missing"  # text, name
     FILES_UNREACHED = "files_unreached"  # text, name
     FOLDER_CONTESTED = "folder_contested"  # text, name

@@ -140,8 +140,9 @@ def _dump(
             answer = _dump_process(program, pid, left, ["--native"] if order.native else [])
             if "error" in answer:  # a suspended process cannot be paused
                 again = _dump_process(program, pid, left, ["--nonblocking"])
-                answer = answer if "error" in again else again
-                if "error" in answer and processes.find(pid) is None:
+                if "error" not in again:
+                    answer = again
+                elif processes.find(pid) is None:
                     continue  # it has ended meanwhile
             each = {"task": task, "pid": pid, **answer, **profile.suspension(pid)}
             size += len(json.dumps(each))

@@ -174,10 +174,9 @@ class Task:
         """How the process failed that may have led to the exit of the first one, or went unseen."""
         program, failed_at = self._failed_program or (None, 0.0)
         code = None if self.exit is None else self.exit[0]  # a stall has another reason
-        is_recent = code == 0 or now - self._failed_at < _LONGEST_BETWEEN
-        found = self.child or (self._failed if is_recent else None)
-        is_shown = code == 0 or (code is not None and now - failed_at < _LONGEST_BETWEEN)
-        return found or (program if is_shown else None)
+        since = 0.0 if code == 0 else now - _LONGEST_BETWEEN
+        found = self.child or (self._failed if self._failed_at > since else None)
+        return found or (program if code is not None and failed_at > since else None)
 
     def _find_failed_child(self) -> None:
         for each in processes.tree(self.pid):
