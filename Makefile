@@ -46,7 +46,7 @@ demo: venv ## train MNIST with two workers on this machine (3 epochs, a minute o
 	fi; \
 	exec "$(VENV)/bin/python" -m distrun launch templates/multi_worker_mirrored.yaml "$$@"
 
-test: venv ## run all tests, style and types among them (six minutes with two cores)
+test: venv ## run all tests, style and types among them (five minutes with two cores)
 	@"$(VENV)/bin/python" -m pytest -n auto $(ARGS)
 
 golden: venv ## write anew what commands show in tests/world/golden; read the difference

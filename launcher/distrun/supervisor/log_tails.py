@@ -183,7 +183,8 @@ class LogTails:
         for task in list(self._tails):
             self.stop(task)
 
-    def read_rest(self, task: str) -> None:
+    def read(self, task: str) -> None:
+        """Read what was added to a task's log."""
         if (tail := self._tails.get(task)) is not None:
             before = tail.output_size
             self._has_grown |= tail.read()
@@ -192,7 +193,7 @@ class LogTails:
 
     def size_of_output(self, task: str) -> int:
         """Return how much a task has printed, without the lines on waiting for others."""
-        self.read_rest(task)
+        self.read(task)
         tail = self._tails.get(task)
         return self._folder.size_of_log(task) if tail is None else tail.output_size
 
@@ -202,7 +203,7 @@ class LogTails:
             self._turn, self._has_grown = [*self._tails], False
         turn, self._turn = self._turn[:_LOGS_A_TURN], self._turn[_LOGS_A_TURN:]
         for task in turn:
-            self.read_rest(task)
+            self.read(task)
         if self._turn:
             interval = 0.0
         elif self._has_grown:

@@ -260,7 +260,7 @@ class RunningTasks:
 
     def _record_rest(self, task: RunningTask) -> None:
         """Record the last progress of an attempt, if it is not recorded yet."""
-        self._tails.read_rest(task.name)
+        self._tails.read(task.name)
         last = task.latest
         if last is not None and last.values != self._job.state.tasks[task.name].reported:
             self._emit(
