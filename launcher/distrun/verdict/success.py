@@ -6,6 +6,7 @@ import ast
 import functools
 import re
 from collections import defaultdict
+from signal import SIGKILL
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code
@@ -90,6 +91,9 @@ _EXIT_SAYS = re.compile(r"\b(?:exit|SystemExit)\(f?([\"'])(.{8,300}?)\1\)")
 _LOOKS_AT_CODE = re.compile(r"\|\||&&|\$\?|PIPESTATUS|\b(?:if|while|until)\b|pipefail")
 """A shell script that does something if a program fails."""
 _KILLS = re.compile(r"\b(?:p?kill|SIGKILL|terminate|timeout)\b")
+_OWN_DEATH = re.compile(r"\bkill\(os\.getpid\(\)[^)\n]*\)")
+_STARTS = re.compile(r"\b(?:multiprocessing|subprocess|Popen|fork|spawn)\b")
+"""A program has processes of its own making; a library may end those that it makes."""
 _AGAIN = re.compile(r"(?i)\bre-?(?:start|spawn|launch|try|tri|plac|queu|submit)")
 LOOKS = re.compile(r"\b(?:returncode|exitcode|CalledProcessError)\b|(?:if|=) os\.system\(")
 """A program looks at how what it has started ended."""
@@ -194,7 +198,10 @@ def _crashed_children(
         cause = Cause(Code.CHILD_CRASHED, task=task.name)
         is_done = _TOTALS & task.reported.keys() and not trainers.reached_of_total(task.reported)
         is_seen = is_done and LOOKS.search(text)  # by the program, which came to its end
-        if child is not None and (child.within or (child.signal in CRASH_SIGNALS and not is_seen)):
+        is_crash = child is not None and child.signal in CRASH_SIGNALS and not is_seen
+        ends_others = LOOKS.search(text) or _KILLS.search(_OWN_DEATH.sub("", text))
+        is_killed = child is not None and child.signal == SIGKILL and _STARTS.search(text)
+        if child is not None and (child.within or is_crash or (is_killed and not ends_others)):
             yield cause._replace(signal=child.signal), ()
         elif printed is not None and (
             log.takes_no_step_after(printed[0])
