@@ -427,8 +427,11 @@ class Keeper:
 
 
 _UNTOLD = "it does not say why"
-FOR_GOOD = re.compile(r"(?:usage|ratio) per (?:Container|Pod)|must specify|PodSecurity|denied the")
-"""In the words of a LimitRange, of a quota, of a policy, of a webhook: no pod will come."""
+FOR_GOOD = re.compile(
+    r"(?:usage|ratio) per (?:Container|Pod)|must specify|PodSecurity|denied the"
+    r"|is being terminated|namespaces .*not found"
+)
+"""In the words of a LimitRange, a quota, a policy, a webhook, of a namespace: no pod will come."""
 _NO_QUEUE = "its Job is suspended, and names no queue of Kueue"
 
 
