@@ -215,11 +215,11 @@ def record(
 def _worker(pids: List[int]) -> int:
     """The first process that is neither a wrapper nor a helper of another one.
 
-    A wrapper such as `conda run` may use seconds until it starts a program, which then uses more.
-    Helpers are forks, with the command of their parent, or their command names their library, or
-    they have little memory.
+    A wrapper such as `conda run` may use seconds until it starts a program, which uses more.
+    Helpers have the command of their parent, or one that names their library, or little memory.
     """
     used = {pid: cpu_seconds(pid) for pid in pids}
+    used[pids[0]] += 0.05  # others may only have begun
     least = min(_LEAST_SECONDS, max(used.values()) / 2)
     found, *others = [pid for pid in pids if used[pid] >= least]
     for pid in others:
