@@ -6,11 +6,10 @@ import ast
 import functools
 import re
 from collections import defaultdict
-from signal import SIGKILL
 from typing import TYPE_CHECKING
 
 from distrun.agent.protocol.causes import Cause, Code
-from distrun.lifecycle import TaskPhase
+from distrun.lifecycle import SIGKILL, TaskPhase
 from distrun.verdict import shell_scripts, trainers
 from distrun.verdict.log_analysis import ERROR, STEPS, LogAnalysis
 from distrun.verdict.model import Kind, LogTail, Verdict
