@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -37,5 +38,8 @@ def _nothing_speaks_against_a_success(request: pytest.FixtureRequest) -> Iterato
     distrun: Distrun | None = request.getfixturevalue("distrun") if has_jobs else None
     yield
     if distrun is not None:
-        jobs = json.loads(distrun.asked("ps", "-a", "--json"))["jobs"]
-        assert [each["warnings"] for each in jobs if each["warnings"]] == []
+        for job in json.loads(distrun.asked("ps", "-a", "--json"))["jobs"]:
+            is_forked = "/preloaded-" in (Path(job["folder"]) / "plan.json").read_text()
+            # The sockets of such a fork are none of the task's, for distrun.
+            hidden = "never listened on a port" if is_forked else "\0"
+            assert not [each for each in job["warnings"] if hidden not in each]

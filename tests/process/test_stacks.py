@@ -196,8 +196,6 @@ def test_what_cannot_be_profiled(distrun: Distrun, monkeypatch: pytest.MonkeyPat
     wait_until(lambda: psutil.Process(supervisor).status() == psutil.STATUS_STOPPED)
     for command, expected in ("profile", 70), ("status", 0), ("ps", 0):
         code, shown, told = run_here((command,))
-        assert (code, f"{supervisor}, suspended) does not answer" in shown + told) == (
-            expected,
-            True,
-        )
+        is_told = f"{supervisor}, suspended) does not answer" in shown + told
+        assert (code, is_told) == (expected, True)
     distrun.checked("kill")

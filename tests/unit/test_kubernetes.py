@@ -275,11 +275,7 @@ def _part(name: str, data: bytes = b"x", size: int | None = None, **changes: Any
 
 
 END = json.dumps([{"more": False, "ended": False}, 0]).encode() + b"\n"
-NOT_OF_A_JOB = (
-    *("spec.json", "../x", "results/../../x", "results/\0", "/etc/passwd", "other/x", ".new-x"),
-)
-
-
+NOT_OF_A_JOB = "spec.json ../x results/../../x results/\0 /etc/passwd other/x .new-x".split()
 SENT = (
     *(_part(name) + END for name in (*job_folder.NOT_COPIED, *NOT_OF_A_JOB)),
     _part("logs/a", size=1 << 50), _part("logs/a", state=[1, 1, 2**100]) + END,
