@@ -14,6 +14,7 @@ import pytest
 from harness.command import Distrun
 from harness.preloaded import PreloadedPython
 from harness.processes import captured
+from harness.tables import read_cases
 from harness.training import MAIN, Alone, RunPython, Workers, notified
 from harness.values import not_none
 from harness.waiting import wait_until
@@ -22,28 +23,7 @@ from mnist_job import workarounds
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(800)]
 
 TECHNIQUES = Path(__file__).parent / "techniques"
-APART = """
-import sys
-import numpy as np
-import tensorflow as tf
-
-
-def weights(path):
-    reader = tf.train.load_checkpoint(path)
-    keys = [key for key in reader.get_variable_to_shape_map() if key.startswith("model/layer")]
-    return {key: reader.get_tensor(key) for key in keys if "OPTIMIZER_SLOT" not in key}
-
-
-def way(one, other):
-    one, other = weights(one), weights(other)
-    assert len(one) == len(other) == 8, sorted(one)
-    return np.sqrt(sum(float(np.sum((one[key] - other[key]) ** 2)) for key in one))
-
-
-of_two, of_one = sys.argv[1:]
-apart = way(f"{of_two}/ckpt-2", f"{of_one}/ckpt-2")
-print(apart / way(f"{of_one}/ckpt-1", f"{of_one}/ckpt-2"))
-"""
+PROGRAMS = read_cases(Path(__file__).with_name("programs.txt"))["programs"].files
 ONE_AND_TWO = 1e-3
 """The largest distance between the final weights of one process and of two workers, as a share of
 the distance that one moves in its second epoch. Sums in another order cause 3e-6 of it. The
@@ -109,7 +89,10 @@ def test_two_workers_summarize_and_save_by_one_of_them(
     ) as job:  # fmt: skip
         assert job.finish() == 0
     assert numbers(epoch_of(job.lines, 1)) == pytest.approx(first_epoch, abs=2e-3)
-    assert float(run_python("-c", APART, str(saved), str(one), cwd=tmp_path)) <= ONE_AND_TWO
+    assert (
+        float(run_python("-c", PROGRAMS["apart"], str(saved), str(one), cwd=tmp_path))
+        <= ONE_AND_TWO
+    )
 
 
 def write_spec(distrun: Distrun, python: PreloadedPython, servers: int, args: str) -> None:
@@ -139,70 +122,18 @@ def test_fit_on_parameter_servers(
     assert f"ckpt-2 (epoch 2): {accuracy[0]}" in job.lines[-1]
 
 
-LEAVES = """
-import atexit
-from mnist_job import workarounds
-
-
-class Iterator:
-    def __del__(self):
-        print("deleted")
-
-
-atexit.register(print, "the generated code is removed")
-kept = Iterator()
-kept.itself = kept
-print("written", end=" ")
-workarounds.leave(42)
-"""
-IMPORTS = """
-import gc, os
-from mnist_job import workarounds
-
-workarounds.select_keras_2()
-with workarounds.fast_imports():
-    assert not gc.isenabled()
-    import tensorflow as tf
-assert gc.isenabled() and gc.get_freeze_count() > 1000
-module = tf.keras.optimizers.Adam.__module__
-print(module.partition(".")[0], os.environ["TF_CPP_MIN_LOG_LEVEL"])
-"""
-CLOUD = """
-import http.server, os, threading
-from tensorflow.python.distribute.failure_handling import failure_handling_util
-from mnist_job import workarounds
-
-
-class Metadata(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200)
-        self.send_header("Metadata-Flavor", "Google")
-        self.end_headers()
-
-
-with http.server.HTTPServer(("127.0.0.1", 0), Metadata) as server:
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    os.environ["GCE_METADATA_IP"] = f"127.0.0.1:{server.server_port}"
-    found = [failure_handling_util.detect_platform().name]
-    workarounds.end_search_for_cloud()
-    found.append(failure_handling_util.detect_platform().name)
-    server.shutdown()
-print(*found)
-"""
-
-
 def test_it_leaves_without_deleting_anything_and_flushes_what_is_written() -> None:
-    left = captured([sys.executable, "-c", LEAVES], cwd=MAIN.parent)
+    left = captured([sys.executable, "-c", PROGRAMS["leaves"]], cwd=MAIN.parent)
     assert (left.returncode, left.stderr) == (42, "")
     assert left.stdout == "written the generated code is removed\n"
 
 
 def test_tensorflow_is_imported_with_keras_2_and_without_gc(run_python: RunPython) -> None:
-    assert run_python("-c", IMPORTS, cwd=MAIN.parent) == "tf_keras 2"
+    assert run_python("-c", PROGRAMS["imports"], cwd=MAIN.parent) == "tf_keras 2"
 
 
 def test_a_clouds_metadata_service_is_not_found(run_python: RunPython) -> None:
-    assert run_python("-c", CLOUD, cwd=MAIN.parent) == "GCE_CPU INTERNAL_CPU"
+    assert run_python("-c", PROGRAMS["cloud"], cwd=MAIN.parent) == "GCE_CPU INTERNAL_CPU"
 
 
 @pytest.mark.parametrize(
@@ -260,87 +191,9 @@ def test_sigterm_saves(distrun: Distrun, preloaded: PreloadedPython, small_mnist
     assert int(not_none(SAVED.search(output))[1]) > int(saved[1])
 
 
-OWN_ORDER = """
-import os
-import time
-from types import SimpleNamespace
-
-from mnist_job.launcher import SigtermWatch
-
-watch = SigtermWatch()
-import numpy as np
-import tensorflow as tf
-
-from mnist_job import parameter_server
-from mnist_job.data import DataSet
-
-count = 300
-images = np.zeros((count, 28, 28), np.uint8)
-images[:, 0, 0], images[:, 0, 1] = np.arange(count) % 256, np.arange(count) // 256
-labels = (np.arange(count) % 10).astype(np.uint8)
-data = DataSet(
-    name="", source="", train_images=images, train_labels=labels, test_images=images,
-    test_labels=labels,
-)
-chief = SimpleNamespace(data=data, global_batch_size=50, options=SimpleNamespace(seed=0))
-
-
-@tf.function
-def first_pass():
-    # As ClusterCoordinator: the same graph on each worker, and again on one that was restarted.
-    iterator = iter(parameter_server.ParameterServerLoop.dataset_fn(chief, None))
-    return [next(iterator) for _ in range(14)]
-
-
-graph = first_pass.get_concrete_function().graph.as_graph_def()
-nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
-largest = max(node.attr["value"].tensor.ByteSize() for node in nodes)
-assert largest < 5_000, largest  # sent packed: the images have 235,200 bytes
-
-orders = []
-for _ in range(3):
-    order = []
-    for pixels, labels, weights, own in first_pass():
-        at = np.rint(pixels.numpy()[:, 0, :2, 0] * 255).astype(int)
-        order += (at[:, 0] + 256 * at[:, 1]).tolist()
-        assert labels.numpy().tolist() == [each % 10 for each in order[-50:]]
-        assert weights.numpy().tolist() == own.numpy().tolist() == [1.0] * 50
-    assert len(set(order)) == count, "14 batches have a whole permutation"
-    orders.append(order)
-assert orders[0] != orders[1] != orders[2] != orders[0], "each worker has an order of its own"
-
-print("all is as it must be")
-"""
-
-
 def test_a_workers_data_are_packed_and_begin_anew_nowhere(run_python: RunPython) -> None:
-    assert "all is as it must be" in run_python("-c", OWN_ORDER, cwd=MAIN.parent)
-
-
-SAVED_AGAIN = """
-import tensorflow as tf
-
-from mnist_job import loop, parameter_server
-from mnist_job import JobError
-
-
-def save(_):
-    if failures:
-        raise failures.pop(0)
-    print("saved")
-
-
-loop.Loop.save = save
-chief = object.__new__(parameter_server.ParameterServerLoop)
-failures = [JobError("a function was lost"), tf.errors.UnavailableError(None, None, "lost")]
-chief.save()
-failures = [JobError(f"full {attempt}") for attempt in range(9)]
-try:
-    chief.save()
-except JobError as error:
-    print(error)
-"""
+    assert "all is as it must be" in run_python("-c", PROGRAMS["own_order"], cwd=MAIN.parent)
 
 
 def test_a_save_without_its_worker_is_retried_and_a_full_disk_told(run_python: RunPython) -> None:
-    assert run_python("-c", SAVED_AGAIN, cwd=MAIN.parent) == "saved\nfull 2"
+    assert run_python("-c", PROGRAMS["saved_again"], cwd=MAIN.parent) == "saved\nfull 2"
