@@ -38,7 +38,7 @@ LOGS = {
     "NO_DATA": "Your input ran out of data; interrupting training.\n",
     "OF_WORKER1": raised("a.errors_impl.InvalidArgumentError: bad, at /job:worker/task:1"),
     "ECHO": ECHO, "OWN": OWN, "OWN_CAUGHT": OWN + CAUGHT, "OWN_IGNORED": OWN + IGNORED,
-    "HANDLED": HANDLED, "ASKED": raised("RuntimeError: asked to end"),
+    "HANDLED": HANDLED, "ASKED": raised("RuntimeError: asked to end"), "OWN_LINES": OWN + "See 7\n",
     "CAUGHT_ASKED": "epoch 1\n" + CAUGHT + raised("RuntimeError: asked to end"), "DUMP": DUMP,
     "CAUGHT_ABORTED": CAUGHT + ABORTED, "OWN_RPC": OWN + FAILED_RPC, "RPC": "F" + FAILED_RPC[1:],
     "THREAD": "Exception in thread Thread-1:\n" + OWN,

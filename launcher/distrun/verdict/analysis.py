@@ -275,7 +275,8 @@ class _Analysis:
     def _exception_before_stop(self, task: TaskState) -> TaskFailure | None:
         log = self._log(task.name)
         end = None if log.message is None else log.message.index
-        if not log.ends_with_exception or _follows_sigterm(log, end):
+        has_ended = log.ends_with_exception or (task.code == 1 and end is not None)
+        if not has_ended or _follows_sigterm(log, end):
             return None
         found = failure_in_log(task, log)
         return None if found is None else with_limit(found, task, log)

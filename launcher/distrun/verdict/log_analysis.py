@@ -30,7 +30,7 @@ _FATAL_LOG = re.compile(r"F\d{4} |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: F ")
 _NOISE = ("To enable the following instructions:", "WARNING: All log messages before absl::")
 """TensorFlow prints these at each start without the prefix of its log."""
 _FATAL_PYTHON = re.compile("^Fatal Python error: ")
-_BAR_BEFORE_FATAL = re.compile(r"^.*\d(?:/\d|%).*(?=Fatal Python error: )")
+_BAR_BEFORE_FATAL = re.compile(r"^.*\d(?:/[\d?U]|%).*(?=Fatal Python error: )")
 """A bar of Keras has no end of its line: what Python prints at a signal follows in it."""
 _ABORTED = "Fatal Python error: Aborted"
 """Begins what Python prints at SIGABRT."""
@@ -57,7 +57,8 @@ _OF_RUNNER = re.compile(
 _ABORTS = re.compile(
     r"Check failed|terminate called|libc\+\+abi: terminating|pure virtual method"
     r"|what\(\):|Assertion `|\bCUDA_ERROR_(?:ILLEGAL|LAUNCH_FAILED|MISALIGNED)"
-    r"|^(?:malloc|free|realloc|malloc_consolidate|munmap_chunk)\(\): "  # glibc's
+    r"|(?<![\w.])(?:malloc|free|realloc|malloc_consolidate|munmap_chunk)\(\): [a-z]"  # glibc's
+    r"|Attempt to free invalid pointer|^\[libprotobuf (?:ERROR|FATAL)"
     r"|^qt\.qpa\.|^OMP: Error #\d+: |^libgcc_s\.so\.1 must be installed"
     r"|^(?:double free or corruption|corrupted (?:size|double-linked))"
     r"|^\*\*\* (?!Check ).{5,300} \*\*\*"
@@ -114,7 +115,9 @@ _FRAME = re.compile(r'\s+File "([^"]+)", line (\d{1,9})(?:,? in (.+))?$')
 """A frame of a traceback; without a function, the place of a syntax error."""
 _LIBRARIES = re.compile(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python3|\.zip/|\.pyx|\.pxd"
-    r"|/tensorflow(?:_core|/python/\w+)/|/keras/src/"
+    r"|/tensorflow(?:_core|/python/\w+)/|/keras/src/|/numpy/(?:_?core|lib|linalg|random)/"
+    r"|/pandas/(?:core|io)/|/scipy/\w+/_|/sklearn/(?:\w+/_|utils/|base\.py)|/jax/_src/"
+    r"|/torch/(?:nn|utils|optim|autograd|distributed|_\w+)/"
 )
 _MISTAKES = ("AttributeError", "NameError", "TypeError", "UnboundLocalError")
 _GENERATED = re.compile(r"<|__autograph_generated_file|tmp\w{8}\.py$")
@@ -214,6 +217,7 @@ def _parse(tail: LogTail) -> tuple[list[str], list[str], list[int], int]:
     Kept because a log is analyzed up to three times, and again up to each of its tracebacks.
     """
     text = _COLOUR.sub("", tail.raw[tail.begin :].decode("utf-8", "replace")).rstrip("\n")
+    text = text.replace("(most recent calls WITHOUT Sacred internals)", "(most recent call last)")
     found = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
     cut = [_without_bar(line[:_LONGEST_LINE]) for line in found]
     raw, places = plain_lines(cut[-_MOST_LINES:])
@@ -485,7 +489,9 @@ class LogAnalysis:
     @cached_property
     def aborts(self) -> list[int]:
         """The indices of the last lines in which native code says why it ends the process."""
-        last = range(max(0, len(self.lines) - _LAST_ABORT), len(self.lines))
+        # An older glibc prints hundreds of lines after its error.
+        shown = itertools.takewhile(lambda line: line[:18] != "======= Backtrace:", self.lines)
+        last = range(max(0, len([*shown]) - _LAST_ABORT), len(self.lines))
         return [index for index in last if _is_abort(self.lines[index])]
 
     @cached_property
@@ -539,7 +545,7 @@ class LogAnalysis:
         if self.raised is not None:
             if outer is None and not self.raised.aside:  # another thread's lines are in between
                 own = self._own_frames(range(self.raised.first))[-1:]
-                outer = own[0] if own and self.takes_no_step_after(own[0][0]) else None
+                outer = own[0] if own and self.takes_no_step_after(own[0][0] + 1) else None
             return outer
         # When it crashes, Python prints the most recent call first.
         own = [] if self.crash is None else self._own_frames(range(self.crash, len(self.lines)))

@@ -182,18 +182,20 @@ _SETUP = (
              "HTTP Error 401", "Anonymous caller", "does not have storage.", "kaggle.json",
              "determine credentials", "(403) when calling", "(AccessDenied) when calling",
              "(ExpiredToken) when calling", "(InvalidAccessKeyId) when calling",
-             "AWS Credentials have not been set",
+             "AWS Credentials have not been set", "returned error 401", "returned error 403",
+             "ask the project owner", "you do not have permission to access the requested",
          )),
     Rule(Kind.EXCEPTION, Code.SERVER_FAILED,
          types=(
              "urllib.error.URLError", "urllib.error.HTTPError", "requests.exceptions.HTTPError",
              "http.client.RemoteDisconnected", "NonMatchingChecksumError", "OfflineModeIsEnabled",
-             "wandb.errors.CommError", "wandb.errors.errors.CommError",
+             "wandb.errors.CommError", "wandb.errors.errors.CommError", "LocalEntryNotFoundError",
          ),
          any_of=(
              "Max retries exceeded with url", "URL fetch failure on ", "CERTIFICATE_VERIFY_FAILED",
              "couldn't connect to 'http", "Couldn't reach http", " on the Hub (",
-             "Couldn't resolve host name",
+             "Couldn't resolve host name", "Unable to connect to endpoint", "Couldn't find cache",
+             "Error executing an HTTP request", "Connection error, and we cannot find the req",
          )),
     Rule(Kind.EXCEPTION, Code.GPU_UNUSABLE,
          any_of=(
@@ -207,9 +209,15 @@ _SETUP = (
              "DNN library initialization failed", "JIT compilation failed",
              "GEMM launch failed", "Failed to call ThenRnn", "CUDNN_STATUS_INTERNAL_ERROR",
              "CUDNN_STATUS_EXECUTION_FAILED", "CUDNN_STATUS_NOT_INITIALIZED",
+             "cuDNN launch failure", "invalid device function", "device kernel image is invalid",
          ),
-         patterns=(r"Unknown backend: '(?:gpu|cuda)' requested",),
-         line_patterns=(r"Failed to initialize NVML: .*",)),
+         patterns=(
+             r"Unknown backend: '(?:gpu|cuda)' requested",
+             r"CUDA_ERROR_(?:INVALID_(?:IMAGE|PTX)|NO_BINARY|NO_DEVICE|UNSUPPORTED_PTX|SYSTEM_)",
+         ),
+         line_patterns=(r"Failed to initialize NVML: .*", r"CUDA kernel failed : .*")),
+    Rule(Kind.EXCEPTION, Code.VARIABLE_NOT_SET,
+         patterns=(r"[Ee]nvironment variable \W?\w+\W? (?:is |was )?not (?:set|found|defined)",)),
     Rule(Kind.EXCEPTION, Code.VARIABLE_NOT_SET,  # of os.environ
          any_of=("KeyError: '",),
          frames=('"<frozen os>", line ', '/os.py", line '),
@@ -286,7 +294,7 @@ _SETUP = (
          ),
          patterns=(r"\bversion `\w+_[\d.]+' not found\b",),
          line_patterns=(
-             r"\S+: error while loading shared libraries: .*",
+             r"\S+: (?:error while loading shared libraries|relocation error): .*",
              r"Could not load library \S+\. Error: .*", r"Unable to load any of \{.*",  # cuDNN's
              r"(?:Runtime|Import)Error: (?:module compiled against A|numpy\.core\.\w+ failed to).*",
          )),
@@ -340,6 +348,11 @@ _SETUP = (
          line_patterns=(r"(?:docker: |Error: |unknown (?:shorthand )?flag: ).*",),
          exit_codes=(125,)),
     Rule(Kind.SCRIPT_NOT_FOUND, Code.CONTAINER_NOT_STARTED,
+         line_patterns=(
+             r"(?:exec |standard_init|.*: cannot execute ).*\b[Ee]xec format error\W*$",
+             r"(?:docker: |Error: ).*\bOCI runtime .*",
+         )),
+    Rule(Kind.SCRIPT_NOT_FOUND, Code.CONTAINER_NOT_STARTED,
          line_patterns=(r"FATAL: {3}\S.*",), exit_codes=(255,)),  # Apptainer's
     Rule(Kind.ARGUMENTS, Code.ARGUMENTS_REFUSED,
          line_patterns=(  # of argparse, of click, of Fire and jsonargparse
@@ -390,6 +403,8 @@ _RESOURCES = (
     Rule(Kind.GPU_MEMORY, Code.GPU_MEMORY_EXHAUSTED,
          any_of=("OOM when allocating tensor", "Out of memory while trying to allocate"),
          all_of=("GPU",)),
+    Rule(Kind.GPU_MEMORY, Code.GPU_MEMORY_EXHAUSTED,
+         any_of=("Out of memory while trying to allocate",), all_of=("BufferAssignment OOM",)),
     Rule(Kind.LIMIT, Code.LIMIT_HIT,
          any_of=(
              "inotify watch limit reached", "inotify instance limit reached", "[Errno 27]",
@@ -417,8 +432,9 @@ _RESOURCES = (
     Rule(Kind.DISK_FULL, Code.DISK_EXHAUSTED,
          any_of=(
              "[Errno 28]", "No space left on device", "[Errno 122]", "isk quota exceeded",
-             "database or disk is full",
+             "database or disk is full", "PytorchStreamWriter failed writing file",
          ),
+         patterns=(r"^OSError: \d+ requested and \d+ written|container\.cc.{0,20} unexpected pos",),
          line_patterns=(r".*: (?:No space left on device|Disk quota exceeded)$",)),
     Rule(Kind.LIMIT, Code.FILES_EXHAUSTED,
          any_of=("[Errno 24]", "[Errno 23]", "Too many open files", "received 0 items of ancdata"),

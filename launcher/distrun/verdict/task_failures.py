@@ -73,6 +73,9 @@ _SHOWS_MORE = re.compile(r"\b([A-Z_]{6,40}=1) for a complete stack trace")
 _WHY_UNUSABLE = re.compile(
     r"Loaded (?:runtime )?CuDNN library: |^error: libdevice not found|: E .{0,200}\bCUDNN_STATUS_"
 )
+_SAYS_MORE = re.compile(r"CUDA_ERROR|libprotobuf ERROR")
+_FAULT = re.compile(r"Fatal Python error: .{25}")
+"""Longer than the name of a signal."""
 _OF_NCCL = re.compile(r"\bNCCL\b|unhandled (?:cuda|system) error")
 _WHY_OF_NCCL = re.compile(r"\bNCCL WARN ")
 """What NCCL prints, if asked to, before an error that does not say why."""
@@ -416,9 +419,11 @@ def _crash(task: TaskState, log: LogAnalysis) -> TaskFailure:
             lines.append(log.frame[0])
     # TensorFlow reports a fault of a GPU one line before that by which it ends; absl, the signal.
     said = ((log.lines[each], each) for each in log.aborts)
-    ranked = sorted(("CUDA_ERROR" in line, line[:3] != "***", each) for line, each in said)
+    ranked = sorted(
+        (_SAYS_MORE.search(line) is not None, line[:3] != "***", at) for line, at in said
+    )
     lines += [each for *_, each in ranked[-1:]]
-    why = lines[-1:] if log.aborts else []
+    why = lines[-1:] if log.aborts else [i for i in lines[:1] if _FAULT.match(log.lines[i])]
     if why and log.lines[why[0]].startswith("  what():"):
         why.insert(0, max(0, why[0] - 1))  # what it threw
     quote = _shorten(" ".join(map(log.quote, why)))

@@ -31,6 +31,7 @@ _BETWEEN = (LOGGED, ASIDE, _BAR_LINE, re.compile(r"(?:DEBUG|INFO|WARNING|ERROR|C
 _GROUP_START = "Exception Group Traceback (most recent call last):"
 _HANDLING = "During handling of the above exception, another exception occurred:"
 _CAUSE = "The above exception was the direct cause of the following exception:"
+_LINKS = {_HANDLING, _CAUSE}
 GROUP = re.compile(r"^ +[|+] ?(?!-)")
 """The prefix of each line of an ExceptionGroup."""
 _IN_GROUP = re.compile(r"^\s*[|+]")
@@ -46,7 +47,7 @@ _NODE = "Detected at node"
 """Where the program made an operation. The indented lines that follow name that place."""
 _WRAPPERS = re.compile(
     r"Exception encountered when calling |.*\bGraph execution error:$|.*\bError encountered:$"
-    r"|\d+ root error\(s\) found\.$|Node: ['{]|<stack traces unavailable>$"
+    r"|\d+ root error\(s\) found\.$|Node: ['{]|<stack traces unavailable>$|From /job:[\w/:]+:$"
     r"|The above exception was raised while |An error occurred while calling \w+\.\w+\.$"  # Py4J
 )
 """Lines of which the next one that is not empty says more."""
@@ -61,7 +62,7 @@ _MOST_ADDED = 4
 _REMEDY = re.compile(r"\. Consider .+|Did you mean .+")
 """A line after lines of values in a message, which says what to do."""
 _MOST_VALUES = 40
-_OF_OTHERS = re.compile(r"\(\d+ sub-exceptions?\)$|\bRayTaskError\(")
+_OF_OTHERS = re.compile(r"\(\d+ sub-exceptions?\)$|\bRayTaskError\(|in its creation task, ray::")
 """The exceptions of a group, or of a process of Ray, follow."""
 _FRAME = re.compile(r"File \"|\S+:\d+ \S+|relative to ")
 ARGUMENTS = re.compile(r"\s*(?:Call a|A)rguments received by |\s*Received: ")
@@ -164,12 +165,13 @@ def tracebacks(raw: Sequence[str], lines: Sequence[str]) -> list[Traceback]:
         if not (_TYPED.match(lines[exception]) or any(map(_PLACED.search, lines[first:exception]))):
             continue  # prose
         above = _line_above(lines, first)
-        linked = found[-1] if found and above in (_HANDLING, _CAUSE) else None
+        linked = found[-1] if found and above in _LINKS else None
         spawned = next(filter(_SPAWNED.match, lines[first + 1 : first + 3]), "")
         aside = above if ASIDE.match(above) else within or spawned
         # Of processes that fail at once, the lines are mixed.
         within = next(filter(ASIDE.match, lines[first + 1 : exception]), "")
-        end = _end_of_message(lines, exception, stop)
+        is_group = _GROUP_START in lines[first]
+        end = stop if is_group else _end_of_message(lines, exception, stop)
         found.append(
             Traceback(
                 first=first,
@@ -229,7 +231,7 @@ def _end_of_message(lines: Sequence[str], exception: int, stop: int) -> int:
     """Return where a message ends: at TensorFlow's log lines, or at another traceback."""
     for index in range(exception + 1, stop):
         line = lines[index]
-        if LOGGED.match(line) or ASIDE.match(line) or line.strip() in (_HANDLING, _CAUSE):
+        if LOGGED.match(line) or ASIDE.match(line) or line.strip() in _LINKS:
             return index
     return stop
 
@@ -319,8 +321,8 @@ def _after_wrapper(lines: Sequence[str], index: int, stop: int, text: str) -> in
         rest = (i for i in range(index + 1, stop) if lines[i].strip())
         return next((i for i in rest if _depth(lines[i]) <= depth), None)
     if _OF_OTHERS.search(text):
-        rest = (i for i in range(index + 1, stop) if _TYPED.match(lines[i]))
-        return next(rest, None)
+        ends = (i for i in range(index + 1, stop) if _TYPED.match(lines[i]))
+        return next((i for i in ends if not _LINKS & {*lines[i + 1 : i + 3]}), None)
     if _OF_KERAS.search(text):
         rest = (i for i in range(index + 1, stop) if lines[i].startswith(_ENCOUNTERED))
         return next((i + (lines[i] == _ENCOUNTERED and i + 1 < stop) for i in rest), None)

@@ -118,7 +118,7 @@ _TOLD_BY_TEXT = (
     *(Code.EXCEPTION_RAISED, Code.MODULE_NOT_IMPORTED, Code.NAME_NOT_IN_MODULE),
     *(Code.GPU_UNUSABLE, Code.SCRIPT_UNREADABLE, Code.LIBRARY_NOT_LOADED, Code.CRASHED),
     *(Code.PERMISSION_REFUSED, Code.TF_CONFIG_REFUSED, Code.TENSORFLOW_1_CODE),
-    Code.VARIABLE_NOT_SET,
+    *(Code.VARIABLE_NOT_SET, Code.CONTAINER_NOT_STARTED, Code.FILES_UNREACHED),
 )
 _NUMBERED_TYPE = re.compile(r"\b(type|data_type) (\d+)")
 _COLLECTIVES = dict(
@@ -902,20 +902,6 @@ ADVICE: dict[Code, Words] = {
     ),
     Code.TF_CONFIG_MISMATCH: _SAME_CLUSTER,
     Code.TF_CONFIG_REFUSED: _SAME_CLUSTER,
-    Code.LIBRARY_NOT_LOADED: lambda c: (
-        "install the library where the tasks run, or name its folder in LD_LIBRARY_PATH under "
-        "`env` of `program`"
-        if "No such file" in c.text or "ould not load" in c.text or "Unable to load" in c.text
-        else "import the package that has this operation, such as tensorflow_text, before the "
-        "model is loaded"
-        if "Op type" in c.text
-        else "a library of the system or of the environment is older than the package needs: "
-        "install a newer one there (of GLIBCXX: libstdc++, conda's libstdcxx-ng), or a package "
-        "that is built for this system"
-        if "GLIBC" in c.text
-        else "a package was built for another version of what it needs: `pip check` names such "
-        "packages; install versions that fit, such as 'numpy<2' or 'protobuf<3.21', or newer ones"
-    ),
     Code.ARGUMENTS_REFUSED: lambda c: (
         "check the arguments after the script; options of `distrun run` go before it: "
         "distrun run -n 2 train.py --epochs 3"
