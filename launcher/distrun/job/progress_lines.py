@@ -18,12 +18,12 @@ from distrun.tables import read_rows
 _FLAGS = re.ASCII | re.IGNORECASE
 _HINT = re.compile(
     r"\d(?:[\s/,|:\])]|epoch).{0,400}(?:loss|acc|ppl)|(?:loss|acc|ppl).{0,400}(?:epoch|step|iteration)"
-    r"|(?:ep(?:och|isode(?: num)?|i)?|gen(?:eration)?|steps?|iter|iteration|batch|round|updates?)"
-    r"['\"]?[\s:.=#\[(*]{0,8}\d"
+    r"|(?:ep(?:och|isode(?: num)?|i)?|gen(?:eration)?|steps?|iter|iteration|batch|round|updates?"
+    r"|frames?)['\"]?[\s:.=#\[(*]{0,8}\d"
     r"|\d(?:\]?\t|:\tlearn| avg\b| \|\||\s?%)|total_timesteps|loss.{1,40}\[\s{0,8}\d{1,9}/"
     r"|(?:[|\]━][^\w|]{0,12}|\d of\s{1,3})\d{1,9}[/)]"
     r"|\A\W{0,40}(?:epochs?|episode|(?:global_)?step|iter(?:ation)?)\W{1,40}[a-z]|\AE\s{1,9}#\s"
-    r"|\A>\d",
+    r"|\A>\d|\Atick \d|between steps ",
     _FLAGS,
 )
 """Each form has this, and the header of a table. To search for it is faster."""
@@ -46,10 +46,10 @@ _WHOLE = r"(?:\d{1,3}(?:,\d{3}){1,4}(?!,?\d)|\d{1,15}(?!\d|[km]\b|e[-+]?\d))"
 """No number with a letter after it: `12k`, `1e3`."""
 _TOTAL = rf"(?:\s?(?:/|\bof\b)\s{{0,8}}(?P<total>{_WHOLE}))?"
 _WRAPPED = r"(?:(?:tf\.)?tensor\(|np\.\w{1,8}\(|\[)?"
-_BETWEEN = rf"['\"]?(?:\(train\))?[\s:=#\[(|*]{{0,8}}['\"]?{_WRAPPED}"
+_BETWEEN = rf"['\"]?(?:\(train\)| no\.)?[\s:=#\[(|*]{{0,8}}['\"]?{_WRAPPED}"
 _EPOCH = re.compile(
-    rf"(?<![a-z_])(?:ep(?:och|isode(?: num)?|i|\.)?|gen(?:eration)?(?!{_BETWEEN}\d*\.\d)){_BETWEEN}"
-    rf"(?P<count>(?!\d{{10}}){_WHOLE})"
+    rf"(?<![a-z_])(?:(?:i_)?ep(?:och|isode(?: num)?|i|\.)?|gen(?:eration)?(?!{_BETWEEN}\d*\.\d))"
+    rf"{_BETWEEN}(?P<count>(?!\d{{10}}){_WHOLE})"
     rf"(?P<fraction>\.\d{{1,9}})?{_TOTAL}",
     _FLAGS,
 )
@@ -57,8 +57,8 @@ RATES = {"LR", "LEARNING_RATE"}
 """A table of learning rates has epochs and steps, too."""
 _STEP = re.compile(
     r"(?<![a-z/])(?<!per[_ ])(?<!episode )(?:global[_ ]|time)?"
-    r"(?:step|iters?|(?<![a-z] )it(?=(?::?\s{1,3}|=)\d)|iteration|batch|round|updates?|up\.)"
-    r"(?:s(?=:))?"
+    r"(?:step|iters?|(?<![a-z] )it(?=(?::?\s{1,3}|=)\d)|iteration|batch|round|updates?"
+    r"|(?<!\w )(?:num )?frames?|up\.)(?:s(?=:))?"
     rf"{_BETWEEN}(?:\d{{1,9}}-)?(?P<count>{_WHOLE})(?:\.0{{1,9}})?(?!\.?\d|-\d){_TOTAL}",
     _FLAGS,
 )
@@ -99,11 +99,13 @@ _PAIRS = (
 )
 """An epoch and a step: `[2,  4000]`, `[2/25][400/782]`, `epoch 001:    100 / 1102`, `>2, 7/9`."""
 _NUMBERED = re.compile(
-    r"(?:.{0,80}\] |(?P<row>\|\s{1,8}(?:\w{1,12}/)?total_timesteps\s{1,24}\|))?"
-    r"\s{0,3}\[?\s{0,8}(?P<count>\d{1,15})(?P<total>)(?(row)\s{1,24}\||(?:"
+    r"(?:(?P<known>(?:.{0,80}\] )?TimeHistory: .{1,60} between steps \d{1,15} and "
+    r"|tick (?=\d+\s+kimg)|Updates (?=\d+, num timesteps ))|.{0,80}\] "
+    r"|(?P<row>\|\s{1,8}(?:\w{1,12}/)?total_timesteps\s{1,24}\|))?"
+    r"\s{0,3}\[?\s{0,8}(?P<count>\d{1,15})(?P<total>)(?(known)\b|(?(row)\s{1,24}\||(?:"
     r"\]\t[\w-]{1,40}(?:-|'s )[\w@-]{1,40}:|:\tlearn:|\t\w{1,12}/sec:"
     r"|: [\d.]{1,20}, [\d.]{1,20} avg\b|(?P<loss>[\]:](?=\s)| \|| \[)"
-    r"(?=.{0,60}(?<!packet )loss\b.{0,60}[:=].{1,60}[:=]|.{1,60}[:=].{0,60}loss\b\s?[:=])))",
+    r"(?=.{0,60}(?<!packet )loss\b.{0,60}[:=].{1,60}[:=]|.{1,60}[:=].{0,60}loss\b\s?[:=]))))",
     _FLAGS,
 )
 """A first number without a name, by its program's form, or with a loss and another value behind it:
@@ -117,8 +119,8 @@ _FRACTION_FIRST = re.compile(
 )
 """`1/10 epochs, loss 0.3`, `100/1000 loss: 0.5`, and `Progress: 10% (100/1000), loss: 0.5`."""
 _COUNTS_FIRST = re.compile(
-    r"[\s=>]{0,6}(?:(?P<epoch>\d{1,9})[\s,|]{1,4})?(?P<step>\d{1,9})[\s,:|]{1,4}"
-    r"(?=(?:(?:train\w{0,3}|[dg])[_ ])?(?:loss|acc(?:uracy)?)\b[\s:=]{1,4}[-\d])",
+    r"[\s=>#@([]{0,6}(?:(?P<epoch>\d{1,9})[\s,|]{1,4})?(?P<step>\d{1,9})[\s,:|)\]]{1,4}"
+    r"(?=(?:(?:train\w{0,3}|avg|[dg])[_ ])?(?:loss|acc(?:uracy)?)\b[\s:=]{1,4}[-\d])",
     _FLAGS,
 )
 """`200 loss: 0.3`, and an epoch and a step: `3 200 loss: 0.3`."""
@@ -143,7 +145,7 @@ _METRIC = re.compile(
     r"(?P<name>(?:(?:train|training|val|valid|validation|test|eval|[dg])[ _])?[\w-]{0,24}?"
     r"(?:loss|acc|accuracy|auc|mae|mse|rmse|ppl|perplexity|f1(?!\d)|lr|learning_rate|ep_r(?!\w)"
     r"|(?<!time[ _])cost|elbo|reward|score|fitness|_error|_?return"
-    r"|(?:best|bleu|dice|energy|entropy|err(?:or)?|iou|likelihood|nll|objective|precision|psnr|recall|residual|rew|ssim|wer)"
+    r"|(?:best|bleu|dice|energy|entropy|err(?:or)?|iou|length|likelihood|nll|objective|precision|psnr|recall|residual|rew|ssim|wer)"
     r"(?=[\s:=]{1,4}[-+]?\d{1,15}\.))"
     r"(?:@\d|_(?!scale)[a-z]{1,12}\b| (?!scale)[a-z]{1,12}(?=\s?[:=]))?)"
     r"(?: on (?:[a-z]{1,12} ){1,3}(?=is\b))?"
@@ -153,10 +155,10 @@ _METRIC = re.compile(
 )
 _RATE = r"(?:it|step|batch|example|sample|image|img)\w{0,3}/s\w{0,5}(?: per \w{1,8})?"
 _BARE = re.compile(
-    r"(?P<logger>.{0,80}(?:[\]:|-]\s{1,4}|INFO:\w{1,20}:))?"
-    r"[\W_]{0,40}(?:(?P<timed>time (?:taken )?for )"
-    r"|(?:start|begin|end|finish|train|runn)\w{0,4} (?:of )?)?(?:global[_ ])?"
-    r"(?:epoch|episode|generation|step|iter|iteration|batch|round)[\s:=#\[(]{0,8}\d{1,15}"
+    r"(?P<logger>.{0,80}(?:[\]:|-]\s{1,4}|INFO:\w{1,20}:|INFO ))?"
+    r"[\W_]{0,40}(?:(?P<timed>time (?:taken )?for )|(?P<trains>train\w{0,3} )"
+    r"|(?:start|begin|end|finish|runn|done)\w{0,4} (?:of |with )?)?(?:global[_ ])?"
+    r"(?:epoch|episode|generation|step|iter|iteration|batch|round|update)[\s:=#\[(]{0,8}\d{1,15}"
     r"(?P<total>\s?(?:/|\bof\b)\s?\d{1,15})?[\])]{0,2}:?"
     r"(?P<rest>[\s,|\[(]{0,4}(?:step|iter|batch)[\s:=#]{0,4}\d{1,15}(?:/\d{1,15})?[\])]?"
     r"|: training on \d{1,12} raw words.{1,200}|, remaining wall clock time: .{1,40}"  # GROMACS
@@ -164,7 +166,7 @@ _BARE = re.compile(
     r"| done \(global step: \d{1,15}\)|, skipped=\d{1,9}, lr=.{1,200}"  # the last: DeepSpeed's
     r"|[\s,(]{0,3}(?:(?:(?:per-step )?time(?: taken)?|took|(?:(?:complet|finish)ed )?in|is)"
     r"[\s:=]{1,3}|\(|(?(timed)|(?!)))"
-    r"[\d.:]{1,20}\s?\w{0,7}\)?"
+    r"(?:[\d.:]{1,20}\s?\w{0,7}\s?){1,3}\)?"
     rf"|(?:[\s,:|]{{1,4}}(?:{_RATE}[:=\s]{{1,9}}[\d.]{{1,20}}|[\d.]{{1,20}}\s?{_RATE}"
     r"|eta[:=\s]{1,3}[\d:.]{1,12}s?|output\s?:)){1,3})?"
     r"(?:\s{1,2}(?:complete|finish|done)(?:d|ed)?)?[\W_]{0,40}\Z",
@@ -233,7 +235,11 @@ def read_values(line: str) -> dict[str, str] | None:
     bare = _BARE.match(line) if metrics.keys() <= RATES else None
     if bare is not None and _OTHER_WORK.search(bare["logger"] or ""):
         return None
-    is_told = bare is None or "EPOCH" in values or any(map(bare.group, ("logger", "total", "rest")))
+    is_told = (
+        bare is None
+        or "EPOCH" in values
+        or any(map(bare.group, ("logger", "total", "rest", "trains")))
+    )
     begins = "EPOCHS" in values and _EPOCH.match(line.lstrip("[(=-*#> "))
     has_both = {"EPOCH", "STEP"} <= values.keys() or begins
     has_both = has_both and not _OTHER_WORK.search(line)
