@@ -19,6 +19,7 @@ from distrun.verdict.tracebacks import (
     BAR,
     GROUP,
     LOGGED,
+    LOGGING_ERROR,
     Message,
     Traceback,
     tracebacks,
@@ -30,8 +31,8 @@ _FATAL_LOG = re.compile(r"F\d{4} |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: F ")
 _NOISE = ("To enable the following instructions:", "WARNING: All log messages before absl::")
 """TensorFlow prints these at each start without the prefix of its log."""
 _FATAL_PYTHON = re.compile("^Fatal Python error: ")
-_BAR_BEFORE_FATAL = re.compile(r"^.*\d(?:/[\d?U]|%).*(?=Fatal Python error: )")
-"""A bar of Keras has no end of its line: what Python prints at a signal follows in it."""
+_BAR_BEFORE_FATAL = re.compile(r"^.*\d.*(?=Fatal Python error: )")
+"""A bar has no end of its line: what Python prints at a signal follows in it."""
 _ABORTED = "Fatal Python error: Aborted"
 """Begins what Python prints at SIGABRT."""
 _CONTINUED = re.compile(
@@ -127,9 +128,9 @@ _CONVERTED = re.compile(r"(?<!\s)\s+\*+$")
 SERVING = re.compile(r"Started server with target: grpc://(\S+)")
 _COLOUR = re.compile(
     r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07\x1b]{0,999}(?:\x07|\x1b\\)"
-    r"|\[\d{1,9}(?:,\d{1,9})?\]<std(?:out|err)>: ?"
+    r"|\[\d{1,9}(?:,\d{1,9})?\]<std(?:out|err)>: ?|(?m:^\[(?:default|rank)\d{1,5}\]: ?)"
 )
-"""Colours, links of a terminal, and the rank that mpirun writes before each piece of output."""
+"""Colours, links of a terminal, and the rank that mpirun or torchrun writes before output."""
 _TENSORFLOW = "tensorflow."
 _MESSAGE_ENDS = ("[[", "[Op:")
 _LAST_LINES = 20
@@ -264,7 +265,7 @@ class LogAnalysis:
     @cached_property
     def raised(self) -> Traceback | None:
         """The traceback of the exception that ended the program, else of one in another thread."""
-        latest = reversed(self.tracebacks)
+        latest = (each for each in reversed(self.tracebacks) if each.aside != LOGGING_ERROR)
         ends = list(itertools.takewhile(self._may_be_end, latest))
         main = next((each for each in ends if not each.aside), None)
         child = next((each for each in ends if each.is_uncaught_aside), None)

@@ -194,7 +194,7 @@ _SETUP = (
          any_of=(
              "Max retries exceeded with url", "URL fetch failure on ", "CERTIFICATE_VERIFY_FAILED",
              "couldn't connect to 'http", "Couldn't reach http", " on the Hub (",
-             "Couldn't resolve host name", "Unable to connect to endpoint", "Couldn't find cache",
+             "Couldn't resolve host name", "Unable to connect to endpoint", "for config 'default-",
              "Error executing an HTTP request", "Connection error, and we cannot find the req",
          )),
     Rule(Kind.EXCEPTION, Code.GPU_UNUSABLE,

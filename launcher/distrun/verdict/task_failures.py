@@ -74,8 +74,8 @@ _WHY_UNUSABLE = re.compile(
     r"Loaded (?:runtime )?CuDNN library: |^error: libdevice not found|: E .{0,200}\bCUDNN_STATUS_"
 )
 _SAYS_MORE = re.compile(r"CUDA_ERROR|libprotobuf ERROR")
-_FAULT = re.compile(r"Fatal Python error: .{25}")
-"""Longer than the name of a signal."""
+_FAULT = re.compile(r"Fatal Python error: (?!Abor|Bus |Segm|Ille|Floa)")
+"""Not of a signal."""
 _OF_NCCL = re.compile(r"\bNCCL\b|unhandled (?:cuda|system) error")
 _WHY_OF_NCCL = re.compile(r"\bNCCL WARN ")
 """What NCCL prints, if asked to, before an error that does not say why."""

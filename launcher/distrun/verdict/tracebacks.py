@@ -14,13 +14,17 @@ from distrun.verdict.traceback_forms import START
 
 LOGGED = re.compile(r"[IWEF]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] ")
 """The beginning of a line of TensorFlow's own log. Such lines may interrupt a traceback."""
+LOGGING_ERROR = "--- Logging error ---"
+"""Python's logging prints why a message was not written, and goes on."""
 ASIDE = re.compile(
-    r"Exception (?:ignored |in thread )|Error in atexit\._run_exitfuncs:|Error in sys\.excepthook:"
-    r"|Process \S+:$|.{0,80}Exception in (?:thread .+:|initializer:|worker process)$"
+    rf"{LOGGING_ERROR}|Exception (?:ignored |in thread )|Error in atexit\._run_exitfuncs:"
+    r"|Error in sys\.excepthook:|Process \S+:$"
+    r"|.{0,80}Exception in (?:thread .+:|initializer:|worker process)$"
 )
 """The line above a traceback that is not the main thread's."""
+_IGNORED = re.compile(rf"{LOGGING_ERROR}|Exception ignored |Error in |.*/resource_tracker\.py")
 _SPAWNED = re.compile(
-    r'\s+File ".*/multiprocessing/(?:spawn|forkserver|process)\.py", line \d+, in '
+    r'\s+File ".*/multiprocessing/(?:spawn|forkserver|process|resource_tracker)\.py", line \d+, in '
 )
 """The first or second frame of a process, also of one that could not import the script."""
 _BAR_LINE = re.compile(r"[^|]{0,80}\d%\|[^|]{0,300}\|[^|\[]{0,40}\[[^\]]{0,200}\]")
@@ -134,7 +138,7 @@ class Traceback(Frozen, kw_only=True):
     @property
     def is_ignored(self) -> bool:
         """Whether Python only mentions it and continues, mostly while it exits."""
-        return self.aside.startswith(("Exception ignored ", "Error in "))
+        return _IGNORED.match(self.aside) is not None
 
     @property
     def is_uncaught_aside(self) -> bool:
