@@ -19,7 +19,10 @@ def read_rows(spec: ModuleSpec | None, name: str) -> list[str]:
 
 
 def read_texts(spec: ModuleSpec | None, name: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the two tables of such a file: of its rows `NAME: text`, and of `NAME > text`."""
-    rows = [row.split(" ", 1) for row in read_rows(spec, name)]
-    first = {name[:-1]: text for name, text in rows if name[-1] == ":"}
-    return first, {name: text[2:] for name, text in rows if name[-1] != ":"}
+    """Return the two tables of such a file: of its rows `NAME|OTHER: text`, and `NAME > text`."""
+    first: dict[str, str] = {}
+    second: dict[str, str] = {}
+    for names, text in (row.split(" ", 1) for row in read_rows(spec, name)):
+        table = first if names[-1] == ":" else second
+        table.update(dict.fromkeys(names.rstrip(":").split("|"), text.removeprefix("> ")))
+    return first, second

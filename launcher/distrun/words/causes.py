@@ -503,7 +503,7 @@ def _advice_on_start(cause: Cause) -> str:
     if cause.is_disk_full:
         room = "make room on the disk of distrun's folder, or set DISTRUN_HOME to another"
         return _inner_advice(cause) or room
-    return _inner_advice(cause) or _CHECK_PROGRAM
+    return _inner_advice(cause) or cause_advice(Cause(Code.PROGRAM_NOT_FOUND)) or ""
 
 
 def _tf_keras(cause: Cause) -> str:
@@ -566,6 +566,9 @@ _NAMED: dict[str, Callable[[Cause], Any]] = {
     "tasks_on_hosts": lambda c: " and ".join(
         f"{task} on {host}" for task, host in zip(c.tasks, c.hosts, strict=False)
     ),
+    "other_address": lambda _: (
+        "perhaps that address does not lead there: `address:` of a host names another"
+    ),
     "pip": lambda c: _if(
         PIP_NAMES.issuperset(names := c.text.split(", ")), f": {install_command(c.name, *names)}"
     ),
@@ -584,32 +587,13 @@ _NAMED: dict[str, Callable[[Cause], Any]] = {
 
 _CHECK_HOST = """check that the host is up and reachable, and whether somebody ended distrun's agent
     there; a slow link needs a longer `timeouts.link`"""
-_POD_LOST = """with `restart.max: 1`, the job continues in the pod that replaces it; such restarts
-    do not count"""
-_CHECK_PROGRAM = (
-    "check the paths of the program and its interpreter (`program` in the YAML file, or "
-    "`run --python`); `--dry-run` shows each task's command"
-)
 _FREE_PORT = """end what holds the port (ss -ltnp shows it), or leave ports to distrun: give counts
     instead of addresses in `cluster`"""
-_LIMIT_PORTS = """a server of TensorFlow lets whoever connects read and write your files: limit
-    `ports.range` with a firewall, see docs/security.md"""
-_NOT_THAT_HOST = """{tasks_on_hosts} would be at {addresses}, which on every other host is that host
-    itself"""
-_OTHER_ADDRESS = "perhaps that address does not lead there: `address:` of a host names another"
-_OPEN_PORTS = f"""let the hosts reach each other's ports by TCP; `ports: {{{{range: 20000-21000}}}}`
-    keeps them in a range that a firewall or network policy can allow; {_OTHER_ADDRESS}"""
-_SAME_CLUSTER = (
-    "every task must see the same cluster and its own task entry: leave TF_CONFIG to distrun, set "
-    "neither it nor addresses in the script, and compare the tasks, which `--dry-run` shows"
-)
 _TF_COLLECTIVE_LIMIT = "`timeout_seconds` of tf.distribute.experimental.CommunicationOptions"
 _OWN_CONFIG = "write `program.tf_config: mine` (or `--set program.tf_config=mine`)"
 _SHARE_PORT = """distrun holds port {port} for the task, with SO_REUSEPORT: a server other than
     TensorFlow's must set that option before it binds the port; or write
     `program.binds_port: true`"""
-_WAS_STOPPED = """it was stopped by SIGSTOP or a debugger, its machine was asleep or overloaded, or
-    the network to it is gone"""
 
 _SAID, _TO_DO = read_texts(__spec__, "causes.txt")
 TEXTS: dict[Code, Words] = {
@@ -671,8 +655,6 @@ TEXTS: dict[Code, Words] = {
         f"other users of the host can connect to TensorFlow's servers: {c.text}"
         + _if(c.count > 3, f" and {c.count - 3} more")
     ),
-    Code.LOOPBACK_IN_CLUSTER: _NOT_THAT_HOST,
-    Code.LOOPBACK_OF_HOST: _NOT_THAT_HOST,
     Code.PYTHON_TOO_OLD: lambda c: (
         f"{f'python3 is {c.name},' if c.name else 'its python3 is'} too old for distrun's agent"
     ),
@@ -825,7 +807,6 @@ _WHERE_TASKS_WERE = (
 )
 ADVICE: dict[Code, Words] = {
     **{Code(code): text for code, text in _TO_DO.items()},
-    Code.PROGRAM_NOT_FOUND: _CHECK_PROGRAM,
     Code.PORT_TAKEN: _advice_on_owner,
     Code.RESOURCE_LIMIT: lambda c: _resource_limit(c, 1),
     Code.FILE_NOT_WRITTEN: lambda c: (
@@ -835,21 +816,12 @@ ADVICE: dict[Code, Words] = {
         else f"rename it, leave it out with a .gitignore, or set XDG_STATE_HOME {_FOR_LOGIN} to a "
         "folder that can have it"
     ),
-    Code.CONNECTION_REFUSED: _OPEN_PORTS,
-    Code.CONNECTION_TIMED_OUT: _OPEN_PORTS,
-    Code.NO_ROUTE: _OPEN_PORTS,
-    Code.CONNECTION_FAILED: _OTHER_ADDRESS,
-    Code.GREETING_MISSING: f"""something in between accepts connections, such as a proxy or a
-        gateway; {_OTHER_ADDRESS}""",
-    Code.GREETING_DIFFERENT: _OTHER_ADDRESS,
     Code.TENSORFLOW_MISSING: lambda c: _if(
         c.hosts,
         "install it there, or name an interpreter that has it with the host's `python`; if the "
         "program does not need it, launch with --no-preflight",
     ),
     Code.TF_KERAS_MISSING: lambda c: f"install it: {install_command(c.name, _tf_keras(c))}",
-    Code.SERVERS_OPEN_TO_USERS: _LIMIT_PORTS,
-    Code.SERVERS_OPEN_TO_NETWORK: _LIMIT_PORTS,
     Code.AGENT_NOT_STARTED: lambda c: _if(
         c.commands,
         f"`{_command(c)} python3 --version` must print a version; does a shell profile there exit?",
@@ -859,8 +831,6 @@ ADVICE: dict[Code, Words] = {
     Code.POD_NOT_CREATED: lambda c: (
         _advice_on_kubectl(c) or "create what is missing (`kubectl get events`)"
     ),
-    Code.POD_DELETED: _POD_LOST,
-    Code.POD_PREEMPTED: _POD_LOST,
     Code.POD_ENDED: lambda c: (
         "write less there, or raise the limit that the message names, in `kubernetes.pod`"
         if "exceed" in c.text
@@ -900,8 +870,6 @@ ADVICE: dict[Code, Words] = {
         "only some workers call; saving and evaluating may need all workers, too: `save`, "
         "`evaluate` and `fit` must not be called by the chief alone"
     ),
-    Code.TF_CONFIG_MISMATCH: _SAME_CLUSTER,
-    Code.TF_CONFIG_REFUSED: _SAME_CLUSTER,
     Code.ARGUMENTS_REFUSED: lambda c: (
         "check the arguments after the script; options of `distrun run` go before it: "
         "distrun run -n 2 train.py --epochs 3"
@@ -1005,8 +973,6 @@ ADVICE: dict[Code, Words] = {
             "; /etc/hosts there gives 127.0.1.1 for the host's own name",
         )
     ),
-    Code.SUSPENDED: _WAS_STOPPED,
-    Code.NOT_ANSWERING: _WAS_STOPPED,
     Code.COLLECTIVE_TIMED_OUT: lambda c: (
         f"{_lone_call(c.path)}let no task do alone what takes so long (input, evaluation, a save), "
         "or raise "
@@ -1017,9 +983,9 @@ ADVICE: dict[Code, Words] = {
         "only the chief may create ParameterServerStrategy; in workers and ps, run "
         "`tf.distribute.Server(...).join()` before it"
         if c.expected
-        else f"{_SAME_CLUSTER}; if the program's own TF_CONFIG is meant, {_OWN_CONFIG}"
+        else f"{cause_advice(Cause(Code.WAITED_FOR_OTHERS))}; if the program's own TF_CONFIG is "
+        f"meant, {_OWN_CONFIG}"
     ),
-    Code.WAITED_FOR_OTHERS: _SAME_CLUSTER,
     Code.JOB_DID_NOT_START: lambda c: (
         _inner_advice(c) or "see where its tasks wait, or raise timeouts.start"
     ),
