@@ -223,7 +223,7 @@ def test_keys_kinds_and_exit_codes_are_explained(distrun: Distrun) -> None:
     assert set(topics("kind")) == {kind.value for kind in Kind}
     names = {"straggler": "waited_for", "segv": "crash", "cuda": "gpu_memory", "stuck": "stalled",
              "slow": "behind", "lost": "supervisor_died", "watch": "kill",
-             "SIGTERM": "143"}  # fmt: skip
+             "SIGTERM": "143", "TF_CONFIG": "program.tf_config"}  # fmt: skip
     for name, kind in names.items():
         assert explained(distrun, name).startswith(explained(distrun, kind))
     both = explained(distrun, "oom")
@@ -266,13 +266,13 @@ def test_init_overwrites_nothing_unless_told_to(distrun: Distrun, tmp_path: Path
 
 SLIPS = {
     "train.py": "No such command 'train.py'. Use 'distrun run train.py'.", "lanch job.yaml": "",
-    "launch -n 2 train.py --epochs 3": "`distrun run --print-spec` writes one\n  distrun run",
+    "launch -n 2 train.py --epochs 3": "to write its YAML file: distrun run --print-spec",
     "plan job.yaml --epochs=3": "distrun plan job.yaml -- --epochs",
     "launch job.yaml -n 2": "--set cluster.worker=2", "run --num-workers 2 train.py": "",
     "plan job.yaml --strct": "Did you mean '--strict'?",
     "logs jobb": "did you mean 'job'?", "logs worker": "distrun logs -t worker",
     "logs job worker:0": "distrun logs job -t worker:0", "explain keras2": "",
-    "explain backof": "restart.backoff", "init kerasfit": "",
+    "explain backof": "restart.backoff", "init kerasfit": "", "--versio 2": "A command comes first",
 }  # fmt: skip
 """What is typed, and a part of the answer."""
 

@@ -47,7 +47,7 @@ def test_a_tf_config_in_env_is_refused_unless_it_is_meant(distrun: Distrun) -> N
     spec = write_job(distrun, env={"TF_CONFIG": "{}"})
     said = distrun.told(65, "launch", spec)
     assert "program.env sets TF_CONFIG" in said
-    assert "write 'tf_config: mine' under program" in said
+    assert "set program.tf_config to `mine`" in said
     done = distrun.checked("launch", spec, "--set", "program.tf_config=mine")
     assert "worker:0 | None {}" in done.stdout
     assert "worker:0 | worker:0 True" in done.stdout

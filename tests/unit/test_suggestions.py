@@ -33,7 +33,7 @@ OTHERS = (
     # prose about a file as a whole, or about places elsewhere
     "here:", "check the indentation, or", "begin with ", "indent with", "a spec is one document",
     "remove the %", "YAML ", "put quotes around", "known: ", "these have one: ", "export it",
-    "raise ", "on a busy machine",
+    "raise ", "on a busy machine", "it has the character", "write what is below", "write ': '",
     "tasks have ports of their own", "the port of sshd", "add gpu9", "add localhost",
     "give each", "save the file", "write the whole path", "use another name", "write NAME: value",
     "write the address by which other hosts reach localhost", "write the keys out",
@@ -119,7 +119,7 @@ def _put_into(text: str, node: Any, entry: str) -> str:
 
 def _moved(text: str, place: Place, match: re.Match[str]) -> str:
     value = text[place.value.start_mark.index : place.value.end_mark.index]
-    return put(place.remove(), match[1], value)
+    return put(place.remove(), match[1] or match[2], value)
 
 
 def _written(_: str, place: Place, match: re.Match[str]) -> str:
@@ -140,7 +140,7 @@ FORMS: tuple[tuple[str, Follow], ...] = (
      lambda _, place, match: put(place.replace(match[1]), "program.args", match[2])),
     (r"did you mean the module\?.* module: ([\w.]+)",
      lambda _, place, match: put(place.remove(), "program.module", match[1])),
-    (r"did you mean ([a-z_.]+)(?: or [a-z_.]+)?\?", _moved), (r"write it as ([\w.-]+)", _moved),
+    (r"did you mean ([a-z_.]+)(?: or [a-z_.]+| at the top level)?\?|write it as ([\w.-]+)", _moved),
     (r"add '(\w+): (.+?)'( to cluster)?(?:, or .*)?", _added), (r"write (\[.*\]|\{.*\})", _written),
     (r"write '\w+: (.+?)'(?:, or .*)?", _written), (r"write (\d+) without quotes", _written),
     (r"write (off|always|failure|chief|ps|true|false|\d+-\d+|[\d.]+\w*)", _written),

@@ -19,6 +19,10 @@ _INDENT = 10
 _LAST_CODE = 255
 _SIGNALLED = 128
 _MOST_NEAR = 3
+_MOST_MENTIONS = 6
+_LISTED = "`distrun explain` lists what there is"
+_LIKE = 0.75
+"""How alike a name must be to the one that was meant."""
 _PAGES = {
     "kind": "a kind of verdict, see docs/failures-reference.md",
     "advice": "why a job is slow, see docs/performance.md",
@@ -66,9 +70,7 @@ def command(topic: str | None) -> int:
         for path in paths:
             _print_key(path, _spec_keys()[path])
     else:
-        near = " or ".join(_near(topic, _topics()))
-        hint = f"did you mean {near}?" if near else "`distrun explain` lists what there is"
-        raise UsageError(f"there is nothing to explain about {quoted(topic)}", hint=hint)
+        raise UsageError(f"there is nothing to explain about {quoted(topic)}", hint=_hint(topic))
     return 0
 
 
@@ -98,6 +100,7 @@ def _spec_keys() -> dict[str, Key]:
 def _paths(topic: str) -> list[str]:
     """The paths of the keys that are meant: by a path, or by the last name of it."""
     keys = _spec_keys()
+    topic = topic.lower()  # so TF_CONFIG is found, too
     wanted = _without_places(topic)
     found = [path for path in keys if _without_places(path) == wanted]
     return found or [path for path in keys if path.rpartition(".")[2] == topic]
@@ -109,12 +112,30 @@ def _without_places(path: str) -> str:
     return re.sub(r"^cluster\.\w+\.", "cluster.<role>.", path)
 
 
-def _near(topic: str, names: list[str]) -> list[str]:
-    """The names that are most like `topic`, or whose last part is."""
+def _mentions(word: str) -> list[str]:
+    """The topics in whose texts a word begins with `word`."""
+    from distrun.words.kinds import topics
+
+    texts = {name: " ".join(text) for each in _PAGES for name, text in topics(each).items()}
+    for path, key in _spec_keys().items():
+        texts[path] = f"{key.help} {key.schema.expected} {key.default}"
+    found = re.compile(rf"(?<![^\W_]){re.escape(word)}", re.IGNORECASE)
+    return [name for name, text in texts.items() if found.search(text)][:_MOST_MENTIONS]
+
+
+def _hint(topic: str) -> str:
+    """What to ask instead: a name like it, or what mentions it."""
+    root = click.get_current_context().find_root()
+    if isinstance(root.command, click.Group) and topic in root.command.list_commands(root):
+        return f"it is a command: distrun {topic} --help"
+    names = _topics()
     by_name = {name.rpartition(".")[2]: name for name in reversed(names)}
     by_name |= {name: name for name in names}
-    found = get_close_matches(topic[:100].casefold(), by_name, n=_MOST_NEAR)
-    return list(dict.fromkeys(by_name[each] for each in found))
+    near = get_close_matches(topic[:100].casefold(), by_name, n=_MOST_NEAR, cutoff=_LIKE)
+    if near:
+        return f"did you mean {' or '.join(dict.fromkeys(by_name[each] for each in near))}?"
+    found = _mentions(topic)
+    return f"what mentions it: {', '.join(found)}" if found else _LISTED
 
 
 def _print_overview() -> None:

@@ -94,6 +94,16 @@ class CommandGroup(click.Group):
         ]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest = args[1:]
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            first = " A command comes first, as in `distrun run -n 2 train.py`." if rest else ""
+            raise click.NoSuchOption(
+                error.option_name, error.message + first, error.possibilities, ctx
+            ) from None
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

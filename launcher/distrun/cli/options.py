@@ -79,11 +79,24 @@ class ProgramCommand(click.Command):
             import difflib
 
             name = error.option_name
+            words = [each.partition("=")[0] for each in given if each[:1] == "-"]
+            if name not in words:  # of `-hostfile`, click names a letter
+                name = next((each for each in words if name[1:] in each), name)
+            known = [each for option in self.params for each in option.opts]
             # --gpus is no --ps.
-            known = [each for each in error.possibilities or () if len(each) > len("--ps")]
+            known = [each for each in known if len(each) > len("--ps")]
             near = difflib.get_close_matches(name, known, cutoff=_LIKE)
-            text = f"{error.message} {self.said_of(name, ctx, given)}"
+            text = f"No such option {name!r}. {self.said_of(name, ctx, given)}"
             raise click.NoSuchOption(name, text, possibilities=near, ctx=ctx) from None
+
+
+def key_of(option: str) -> str:
+    """How to set the one key of the spec that is called like an option; '' if there is none."""
+    from distrun.spec.reference import reference
+
+    name = option.lstrip("-").replace("-", "_")
+    paths = [path for path, _ in reference() if path.rpartition(".")[2] == name and "<" not in path]
+    return f" To set the key {name}: --set {paths[0]}=VALUE." if len(paths) == 1 else ""
 
 
 class WithProgramArguments(ProgramCommand):
@@ -99,7 +112,8 @@ class WithProgramArguments(ProgramCommand):
         before = shlex.join(args[:at]) or self.subject
         if option in ("-n", "-np", "--workers"):
             return f"For two workers: {ctx.command_path} {before} --set cluster.worker=2"
-        return f"Arguments of your program follow `--`: {ctx.command_path} {before} -- {option} ..."
+        whole = f"{ctx.command_path} {before} -- {option} ..."
+        return f"Arguments of your program follow `--`: {whole}{key_of(option)}"
 
 
 def spec_argument(*, required: bool = True) -> Callable[[Any], Any]:
@@ -122,7 +136,9 @@ overrides_option = click.option(
     help="Change one value of the spec, e.g. --set cluster.worker=4. Repeatable.",
 )
 
-name_option = click.option("--name", help="The job's name. Default: the name in the spec.")
+name_option = click.option(
+    "--name", help="The job's name. Default: the name in the spec, else that of its file."
+)
 
 detach_option = click.option(
     "-d", "--detach", is_flag=True, help="Print the job's id and leave it running."

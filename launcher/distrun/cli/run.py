@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from distrun.cli import console
 from distrun.cli.launch import launch, launch_options
-from distrun.cli.options import LaunchOptions, ProgramCommand
+from distrun.cli.options import LaunchOptions, ProgramCommand, key_of
 from distrun.errors import UsageError
 from distrun.spec.problems import nearest, printable
 from distrun.strategies import STRATEGIES
@@ -34,7 +34,8 @@ class RunCommand(ProgramCommand):
     def said_of(self, option: str, *_: object) -> str:
         if (name := option.strip("-")) in ("gpus", "cpus"):
             return f"For two workers: -n 2 --set 'cluster.worker={{count: 2, {name}: 1}}'"
-        return "The script's own options follow SCRIPT; `distrun run --help` lists those of run."
+        own = "The script's own options follow SCRIPT; `distrun run --help` lists those of run."
+        return own + key_of(option)
 
 
 class StrategyName(click.Choice[str]):

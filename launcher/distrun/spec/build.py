@@ -100,9 +100,11 @@ class _Builder:
         if chosen_ports > 1 and document.get("hosts") not in CLUSTERS:
             check_host_addresses(document.get("hosts", ()), problems)
         where = hosts or (HostSpec(),)
-        has_setup = context.is_submitted is not False and bool(self._slurm.setup)
+        has_pods = bool(context.is_submitted) and any(one.pod for one in where)
+        is_set_there = self._slurm.setup or "export" in self._slurm.options or has_pods
+        has_environ = context.is_submitted is False or not is_set_there
         section = document.get("program", _NO_PROGRAM)
-        reader = ProgramReader(section, where, context, problems, has_setup)
+        reader = ProgramReader(section, where, context, problems, has_environ)
         program, custom = reader.programs(custom_roles(self._cluster))
         check_variables(document, context, problems)
         roles = [replace(one, program=custom.get(one.role)) for one in self._roles]

@@ -14,7 +14,7 @@ from distrun.spec.yamlnodes import MAX_BYTES
 STDIN = "-"
 STDIN_NAME = "<stdin>"
 _BEGIN = "name a spec; 'distrun init' writes one to begin with"
-_DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 """Names of what a shell has opened, e.g. for `<(command)`: this may be a pipe."""
 
 
@@ -41,8 +41,8 @@ def _like_named(path: str, shown: str) -> str:
     if name in files:
         return "it is a link that leads to no file"
     stem = os.path.splitext(name)[0]
-    same = [each for each in files if os.path.splitext(each)[0] in (name, stem)]
-    near = same[0] if same else nearest(name, files)
+    stems = {os.path.splitext(each)[0]: each for each in reversed(files)}
+    near = stems.get(name) or stems.get(nearest(stem, stems) or "")
     return f"did you mean {quoted(os.path.join(os.path.dirname(shown), near))}?" if near else ""
 
 
@@ -71,7 +71,7 @@ def read_file(path: str, shown: str, problems: Problems) -> bytes | None:
 def _read(path: str, count: int) -> bytes:
     if path == STDIN:
         return sys.stdin.buffer.read(count)
-    if stat.S_ISFIFO(os.stat(path).st_mode) and not path.startswith(_DESCRIPTORS):
+    if stat.S_ISFIFO(os.stat(path).st_mode) and not path.startswith(DESCRIPTORS):
         raise OSError(errno.EINVAL, "it is a named pipe, which may have no writer")
     with open(path, "rb") as file:
         return file.read(count)

@@ -14,25 +14,27 @@ from distrun.errors import UsageError
 from distrun.spec import nodes
 from distrun.spec.build import build
 from distrun.spec.context import LoadContext
-from distrun.spec.input_files import STDIN, STDIN_NAME, decode, read_spec
+from distrun.spec.input_files import DESCRIPTORS, STDIN, STDIN_NAME, decode, read_spec
 from distrun.spec.model import BY_RUN, SPEC, Spec, SpecOrigin
 from distrun.spec.nodes import Entry, Mapping, Node, Scalar, describe, expand
-from distrun.spec.problems import Mark, Problems, printable, quoted
+from distrun.spec.problems import Mark, Problems, nearest, printable, quoted
+from distrun.spec.schema import keys_in
 from distrun.spec.yamlnodes import MAX_DEPTH, OF_PROGRAM, node_of, parse
 from distrun.spec.yamltext import yaml_text
 
 _STEP = re.compile(r"(?:^|\.)([^.\[\]=]+)|\[([0-9]{1,6})\]")
 _Step: TypeAlias = str | int
+_TFJOB = re.compile(r"""(?:^|[{,])[ \t]*["']?kind["']?:[ \t]*["']?TFJob\b""", re.MULTILINE)
 _BEGIN = "begin with 'strategy: multi_worker_mirrored', or let 'distrun init' write a spec"
 
 
 def refuse_script(path: str) -> None:
     """Raise UsageError if the path is that of a Python script."""
     if path.endswith((".py", ".pyw")):
+        shown = printable(shlex.quote(path))
         raise UsageError(
-            f"{printable(path)} is a Python script, and no YAML file: "
-            "`distrun run --print-spec` writes one",
-            hint=f"distrun run {printable(shlex.quote(path))}",
+            f"{shown} is a Python script, and no YAML file; to run it: distrun run {shown}",
+            hint=f"to write its YAML file: distrun run --print-spec {shown} > job.yaml",
         )
 
 
@@ -70,9 +72,10 @@ def load(
     cwd = os.path.abspath(cwd or current_folder())
     shown = STDIN_NAME if path == STDIN else path
     whole = path if path == STDIN else os.path.join(cwd, path)
+    is_piped = path == STDIN or whole.startswith(DESCRIPTORS)
     context = LoadContext(
         file=shown,
-        folder=cwd if path == STDIN else os.path.normpath(os.path.dirname(whole)),
+        folder=cwd if is_piped else os.path.normpath(os.path.dirname(whole)),
         cwd=cwd,
         name=name,
         extra_args=tuple(extra_args),
@@ -163,19 +166,36 @@ def current_folder() -> str:
 def _root(content: bytes, shown: str, problems: Problems) -> Node | None:
     """The outermost mapping of the spec, or None after adding a problem."""
     text = decode(content, shown, problems)
-    if text is not None and re.search(r"^kind:[ \t]*[\"']?TFJob\b", text, re.MULTILINE):
+    if text is not None and _TFJOB.search(text):
         path = STDIN if shown == STDIN_NAME else printable(shlex.quote(shown))
         hint = f"convert it: distrun import {path}"
         problems.add(Mark(shown, 1, 1), "this is a TFJob of Kubeflow, not a spec", hint)
         return None
     root = None if text is None else parse(text, shown, problems)
-    if root is None or isinstance(root, Mapping):
+    if root is None or (isinstance(root, Mapping) and not _is_foreign(root)):
         return root
     if isinstance(root, Scalar) and root.empty:
         problems.add(Mark(shown, 1, 1), "this file is empty", _BEGIN)
+    elif isinstance(root, Mapping):
+        names = [quoted(each.key.text) for each in root.entries]
+        few = ", ".join((*names[:3], *["..."][: len(names[3:])]))
+        what = f"this is not a spec: it has no key that distrun knows ({few})"
+        inner = root.entries[0].value
+        is_around = not names[1:] and isinstance(inner, Mapping) and not _is_foreign(inner)
+        hint = f"write what is below {names[0]} at the top level" if is_around else _BEGIN
+        problems.add(Mark(shown, 1, 1), what, hint)
     else:
         problems.add(root.mark, f"a spec is a mapping of keys, not {describe(root)}", _BEGIN)
     return None
+
+
+def _is_foreign(root: Mapping) -> bool:
+    """Whether a file is for another tool: no key is a spec's, and few are like one of a spec."""
+    names = [each.key.text.casefold() for each in root.entries]
+    inner = {each for key in SPEC.keys.values() for each in keys_in(key.schema)}
+    if not names or any(each in SPEC.keys or each in inner for each in names):
+        return False
+    return 2 * sum(nearest(each, SPEC.keys) is not None for each in names[:20]) < len(names)
 
 
 class _PathError(Exception):

@@ -112,7 +112,7 @@ def flow_style(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(flow_style(one) for one in value) + "]"
     if not isinstance(value, str) or _PLAIN.fullmatch(value):
-        return str(value)
+        return str(value).lower() if isinstance(value, bool) else str(value)
     return "'{}'".format(value.replace("'", "''"))
 
 

@@ -19,7 +19,7 @@ from distrun.spec import resources
 from distrun.spec.common_values import NOT_EXPANDED
 from distrun.spec.context import LoadContext
 from distrun.spec.host_spec import HostSpec
-from distrun.spec.model import Interpreter, ProgramKind, ProgramSpec, Sync
+from distrun.spec.model import BY_RUN, Interpreter, ProgramKind, ProgramSpec, Sync
 from distrun.spec.nodes import flow_style
 from distrun.spec.problems import Problems, nearest, quoted
 from distrun.spec.regular_file import beginning
@@ -82,8 +82,9 @@ class ProgramReader(Frozen):
     hosts: tuple[HostSpec, ...]
     context: LoadContext
     problems: Problems
-    has_setup: bool = False
-    """Whether lines of `slurm.setup` will run before, which may export variables."""
+    has_environ: bool = True
+    """Whether the tasks' variables are those of this shell: not after lines of `slurm.setup`, with
+    `slurm.options.export`, or in a submitted job's pods, for which `pass_env` is refused later."""
 
     def programs(
         self, roles: Mapping[Role, Section]
@@ -155,9 +156,9 @@ class ProgramReader(Frozen):
             if name in self.section.get("env", {}):
                 message = f"{quoted(name)} is in both env and pass_env"
                 self.problems.add(place, message, "keep one of them")
-            elif name not in self.context.environ and not self.has_setup:
+            elif name not in self.context.environ and self.has_environ:
                 message = f"program.pass_env names {quoted(name)}, which is not set here"
-                self.problems.add(place, message, "export it before the launch, or remove it")
+                self.problems.add(place, message, "export it first, or remove it")
 
     def _program(
         self, section: Section, extra_args: tuple[str, ...] = ()
@@ -225,7 +226,9 @@ class ProgramReader(Frozen):
         if self.may_be_missing:
             return path
         bundled = f"a bundled job: {', '.join(jobs) or 'none'}"
-        hint = f"name a script, or {bundled}"
+        is_word = self.context.file == BY_RUN and not {*"/."} & {*name}
+        others = "a program in PATH, " if is_word else ""
+        hint = f"name a script, {others}or {bundled}"
         if os.path.isdir(path):
             usual = ("__main__.py", "main.py", "train.py")
             own = next((e for e in usual if os.path.isfile(os.path.join(path, e))), "")

@@ -7,6 +7,7 @@ compound schemas; :mod:`.scalars` has those of single values.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from enum import Enum
 from typing import Any, Protocol
@@ -41,6 +42,19 @@ def mismatch(node: Node, path: str, expected: str, problems: Problems, hint: str
         hint = f"write {expected}"
     problems.add(node.mark, message, hint)
     return FAILED
+
+
+def _mapping_hint(node: Node) -> str:
+    """How to write as a mapping what is a list or a text, or ''."""
+    if isinstance(node, Sequence):
+        if node.items and all(isinstance(each, Mapping) for each in node.items):
+            return "remove the '-' before its keys"
+        items = [each.text for each in node.items if isinstance(each, Scalar)]
+        pairs = [each.partition("=") for each in items if "=" in each]
+        is_whole = pairs and len(pairs) == len(node.items)
+        return f"write {flow_style({pair[0]: pair[2] for pair in pairs})}" if is_whole else ""
+    is_key = isinstance(node, Scalar) and re.match(r"[\w-]+\s?[:\uff1a]", node.text)
+    return "write ': ', a colon and a space, after a key" if is_key else ""
 
 
 def bad_character(text: str) -> str | None:
@@ -115,7 +129,7 @@ class MapOf(Frozen, kw_only=True):
         if isinstance(node, Scalar) and node.empty:
             return {}
         if not isinstance(node, Mapping):
-            return mismatch(node, path, self.expected, problems)
+            return mismatch(node, path, self.expected, problems, _mapping_hint(node))
         read: dict[str, Any] = {}
         for entry in node.entries:
             name = entry.key.text
@@ -321,8 +335,9 @@ class MappingSchema(Frozen, kw_only=True):
         if isinstance(node, Scalar) and node.empty:
             node = Mapping(node.mark, ())
         if not isinstance(node, Mapping):
-            return mismatch(node, path or "the spec", self.expected, problems)
+            return mismatch(node, path or "the spec", self.expected, problems, _mapping_hint(node))
         section = Section(path, problems)
+        problems.top = problems.top or self.keys.keys()
         unknown = []
         for entry in node.entries:
             name = entry.key.text
@@ -358,7 +373,15 @@ class MappingSchema(Frozen, kw_only=True):
         if key.text == "<<":
             problems.add(key.mark, message, "YAML 1.2 has no merge keys; write the keys out")
             return
-        hint = self.unknown_hint(key.text) if self.unknown_hint and not problems.full else ""
+        near = None if problems.full else nearest(key.text, self.keys)
+        if problems.full:
+            hint: str | None = ""
+        elif strange := re.search(r"[^\S ]", key.text):
+            hint = f"it has the character U+{ord(strange[0]):04X}; write plain spaces instead"
+        elif path not in ("", key.text) and key.text in problems.top and not near:
+            hint = f"did you mean {key.text} at the top level?"
+        else:
+            hint = self.unknown_hint(key.text) if self.unknown_hint else ""
         if hint:
             problems.add(key.mark, message, hint)
         else:

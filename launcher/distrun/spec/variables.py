@@ -25,7 +25,7 @@ def check_variables(document: Section, context: LoadContext, problems: Problems)
                 where,
                 f"{holder} sets TF_CONFIG, which distrun sets for each task: the tasks would not "
                 "find each other",
-                "remove it, or write 'tf_config: mine' under program if it is meant",
+                "remove it, or set program.tf_config to `mine` if it is meant",
             )
         if name in TORCHRUN and program.get("env_style") is EnvStyle.TORCHRUN:
             message = f"{holder} sets {name}, which env_style: torchrun sets for each task"

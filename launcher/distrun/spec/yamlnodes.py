@@ -141,6 +141,8 @@ def parse_all(
             context = context.replace(",", f" that begins in line {begin.line + 1},")
             if not "".join(text.split("\n")[place.line :]).strip():
                 place = begin  # the end of the file shows nothing
+        if begin and "simple key" in context:
+            place = begin  # what lacks the colon
         hint = _syntax_hint(text, place, error.problem or "") if place else ""
         problems.add(composer.mark(place), f"not valid YAML: {context}{error.problem}", hint)
     except (yaml.YAMLError, ValueError, OverflowError) as error:
@@ -162,7 +164,11 @@ def _syntax_hint(text: str, place: Any, problem: str) -> str:
     is_reserved = culprit[place.column : place.column + 1] in tuple("@`%")
     is_range = re.match(r"[\w-]\[\d", culprit[max(0, place.column - 1) :]) is not None
     is_variable = "${" in culprit[max(0, place.column - 2) : place.column + 1]
-    remedy = "put quotes around the text; " if is_reserved or is_range or is_variable else ""
+    is_alias = place.column and culprit[place.column - 1] in "*&"
+    is_text = is_reserved or is_range or is_variable or is_alias
+    remedy = "put quotes around the text; " if is_text else ""
+    if problem.startswith("could not find expected ':'"):
+        remedy = "write ': ', a colon and a space, after a key; "
     if problem.startswith("mapping values are not allowed"):
         remedy = "check the indentation, or put quotes around a text with a colon; "
     return f"{remedy}here:\n    {shown}\n    {caret}^" if shown else ""
