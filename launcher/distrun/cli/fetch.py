@@ -11,7 +11,7 @@ from shlex import quote
 import click
 
 from distrun.agent.protocol import Code
-from distrun.cli import console
+from distrun.cli import console, signals
 from distrun.cli.job_faults import find_job
 from distrun.cli.options import job_argument, json_option
 from distrun.cli.transfer_bar import TransferBar
@@ -30,6 +30,7 @@ _SLURM_CODES = (
     *(Code.SRUN_FAILED, Code.SLURM_TIME_LIMIT, Code.SLURM_CANCELLED, Code.SLURM_PREEMPTED),
     Code.SLURM_NODE_FAILED,
 )
+_CONTINUE = "what has come is kept; to continue: the same command"
 _NEXT_TIME = "what program.results of the spec names comes by itself before the end"
 
 
@@ -59,6 +60,7 @@ def command(
     several hosts have is DIR/NAME if it is the same everywhere, else DIR/HOST/NAME for each of them
     (DIR/HOST-TASK/NAME if tasks of a host have folders of their own). Newer files in DIR are
     replaced only if you say so. Links, named pipes and devices are left out; a message names them.
+    The exit code is 69 if a file could not be copied, for example because it changed meanwhile.
 
     \b
       distrun fetch
@@ -99,6 +101,10 @@ def command(
             found = fetch.run()
         except OSError as error:
             raise HostError(f"{target} cannot be written: {error.strerror}") from error
+        except signals.ENDED:
+            bar.close()
+            console.print_message(f"interrupted: {_CONTINUE}")
+            raise
     if pattern is not None and not (found.files or found.left_out or found.failures):
         hint = "it is a path below the working folder, or has * and ?; without it, all files come"
         raise UsageError(f"no file that a task wrote matches {pattern!r}", hint=hint)
@@ -106,7 +112,7 @@ def command(
         console.print_json(_as_json(folder.job_id, found))
     else:
         _print(found)
-    return HostError.exit_code if found.failures else 0
+    return HostError.exit_code if found.lacks_files else 0
 
 
 def _as_json(job_id: str, found: Fetched) -> dict[str, object]:
@@ -144,7 +150,7 @@ def _print(found: Fetched) -> None:
     for host, cause in found.failures.items():
         words = cause_text(cause).partition("\n")[0]
         message = f"{host}: {words}; not all of its files are here"
-        hint = "what has come is kept; to continue: the same command"
+        hint = _CONTINUE
         if cause.code in _POD_CODES:
             hint = f"the files of a pod are gone with it; {_NEXT_TIME}"
         elif cause.code in _SLURM_CODES:

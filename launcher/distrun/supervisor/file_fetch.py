@@ -68,6 +68,13 @@ class Fetched(Frozen, kw_only=True):
     failures: dict[str, Cause]
 
     @property
+    def lacks_files(self) -> bool:
+        """Whether a file that is wanted did not come: links, named pipes and devices are none."""
+        return bool(self.failures) or any(
+            not why.startswith(("a symbolic link", "a named pipe")) for _, _, why in self.left_out
+        )
+
+    @property
     def apart(self) -> tuple[str, ...]:
         """The folders of hosts whose files differ from those of the same names on others."""
         return tuple(dict.fromkeys(e.label for e in self.files if e.target != e.path))
@@ -416,6 +423,8 @@ class Fetch:
     def _end(self, file: File, part: Part, end: FileReadEnd) -> None:
         self._parts.remove(part)
         why = os.strerror(end.errno) if end.errno else ""
+        if end.errno == errno.ENOENT:
+            why = "it was removed before it was read: fetch it again"
         # One that has grown is a log: its beginning comes, and the rest with the next call.
         is_same = (end.size, end.changed) == (file.found.size, file.found.changed)
         if not why and not is_same and end.size <= file.found.size:
