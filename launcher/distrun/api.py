@@ -34,6 +34,7 @@ from distrun.errors import (
     StartTimeoutError,
     UsageError,
     WaitTimeoutError,
+    require_interpreter,
 )
 from distrun.frozen import Frozen
 
@@ -761,6 +762,7 @@ def _ask(operation: str, spec: model.Spec, **how: bool) -> Any:
     from distrun.codec import to_json
     from distrun.supervisor.hosts.local import isolated_python
 
+    require_interpreter()
     request = {"operation": operation, "spec": to_json(spec), "parent": os.getpid(), **how}
     with tempfile.TemporaryFile() as messages:
         process = subprocess.Popen(

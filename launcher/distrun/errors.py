@@ -5,6 +5,7 @@ Only :mod:`distrun.cli` turns these into a process's exit; everything else raise
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -62,6 +63,13 @@ class OutputError(DistrunError):
     """What a command prints could not be written: standard output is closed, or a disk is full."""
 
     exit_code = 69
+
+
+def require_interpreter() -> None:
+    """Raise HostError if Python does not know its own path: it is started again, for tasks too."""
+    if not sys.executable:
+        text = "Python does not know by which path it was started (sys.executable is empty)"
+        raise HostError(text, hint="start it by its whole path, as in /usr/bin/python3 -m distrun")
 
 
 class JobFailedError(DistrunError):

@@ -111,6 +111,8 @@ def test_its_stacks_and_attach(distrun: Distrun, job: str, terminal: OpenTermina
 
 def test_watch_shows_and_stops_it(distrun: Distrun, job: str, terminal: OpenTerminal) -> None:
     pytest.importorskip("textual")
+    for words in (("logs", job), ("events", job)):
+        assert "install kubectl" in distrun(*words, env={**os.environ, "PATH": "/-"}).stderr
     window = terminal("watch", columns=80)
     window.shows(job, "worker:0", "loss 0.5")
     hangs(distrun, "get jobs,pods")

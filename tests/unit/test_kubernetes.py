@@ -747,7 +747,7 @@ def test_a_pod_that_is_lost_before_the_start_is_not_said_to_be_replaced() -> Non
     unusable = [Cause(Code.HOST_UNUSABLE, host=f"pod{n}", within=(lost,)) for n in (1, 2, 3)]
     assert cause_advice(unusable[0]) == "start it again"
     said = cause_text(Cause(Code.HOSTS_UNUSABLE, count=4, within=tuple(unusable)))
-    assert said == "3 of 4 hosts cannot be used\n  pod[1-3]: pod p was deleted"
+    assert said == "3 of 4 hosts cannot be used\n  pod[1-3]: the pod p was deleted"
     ended = Cause(Code.POD_ENDED, name="p", text="Evicted: usage exceeds 1Gi")
     gone = Cause(Code.AGENT_GONE, within=(ended,))
     assert cause_text(gone) == "its agent is gone; pod p has ended: Evicted: usage exceeds 1Gi"

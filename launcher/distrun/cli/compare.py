@@ -97,7 +97,7 @@ def _figures(runs: Sequence[Run]) -> Iterator[Row]:
         "state": ("state", str),
         "cause": ("cause", str),
         "exit_code": ("exit code", str),
-        "created_at": ("began", format_time),
+        "created_at": ("began", lambda at: format_time(at) if at else ""),  # its record is missing
         "seconds": ("lasted", format_duration),
         "task_count": ("tasks", str),
         "host_count": ("hosts", str),

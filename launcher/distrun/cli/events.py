@@ -40,7 +40,7 @@ def command(job: str | None, follow: bool, last: int | None, as_json: bool) -> i
     from distrun.job.record import EventReader
     from distrun.words.events import EventFormatter
 
-    folder = find_job(job)
+    folder = find_job(job, tells=True)
     formatter = EventFormatter()
     record, unsent = (
         EventReader(str(each)) for each in (folder.events_file, folder.unsent_reports_file)

@@ -12,16 +12,29 @@ if TYPE_CHECKING:
     from distrun.job.job import Job
 
 
-def find_job(job: str | None) -> JobFolder:
-    """Find a job that a command shows. Prints what is wrong with its record; advice names it."""
-    from distrun.job.queued_job import find, refresh
+def find_job(job: str | None, *, tells: bool = False) -> JobFolder:
+    """Find a job that a command shows. Prints what is wrong with its record; advice names it.
+
+    `tells`: see :func:`refresh`; other commands print it with what they show.
+    """
+    from distrun.job import queued_job
     from distrun.words.causes import advise_about
 
-    folder = find(job)
-    refresh(folder)
+    folder = queued_job.find(job)
+    refresh(folder, tells=tells)
     advise_about(folder.job_id)
     tell_record_fault(folder)
     return folder
+
+
+def refresh(folder: JobFolder, *, tells: bool = True) -> None:
+    """Bring here what is new of a submitted job. `tells`: print why that fails."""
+    from distrun.job import queued_job
+
+    if not queued_job.refresh(folder) and tells:
+        problem = queued_job.look(folder).problem  # none: it only has no pod at the moment
+        if problem is not None:
+            console.print_error(problem)
 
 
 def tell_record_fault(folder: JobFolder) -> None:

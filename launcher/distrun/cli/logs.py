@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distrun.cli import console, streams
-from distrun.cli.job_faults import tell_record_fault
+from distrun.cli.job_faults import refresh, tell_record_fault
 from distrun.cli.options import all_output_option, job_argument, task_option
 from distrun.errors import UsageError
 from distrun.spec.problems import printable
@@ -218,7 +218,7 @@ def _folders(jobs: tuple[str, ...], *, all_jobs: bool) -> list[JobFolder]:
         raise
     folders = list(found.values()) or [queued_job.find(None)]
     for each in folders:
-        queued_job.refresh(each)
+        refresh(each)
     return folders
 
 

@@ -325,7 +325,7 @@ class Job:
             return signal_name(cause.signal)
         if cause.code is Code.STOPPED_BY_COMMAND:
             return cause.name.rpartition(" ")[2]  # `kill` of `distrun kill`
-        is_launch = cause.code is Code.LAUNCH_COMMAND_DIED
+        is_launch = cause.code in (Code.LAUNCH_COMMAND_DIED, Code.OUTPUT_READER_GONE)
         return cause.code.value if is_launch else "scheduler"  # a verdict's kind, too
 
     @property

@@ -64,8 +64,11 @@ class Scheduler(Protocol):
     def find(self, batches: Iterable[BatchJob]) -> dict[str, QueueEntry]:
         """Return what it says of jobs, by its ids, without those that it no longer knows."""
 
-    def refresh(self, folder: JobFolder, batch: BatchJob, seconds: float | None = None) -> None:
-        """Bring here what is new in the files of a job, or what comes in so many seconds."""
+    def refresh(self, folder: JobFolder, batch: BatchJob, seconds: float | None = None) -> bool:
+        """Bring here what is new in the files of a job, or what comes in so many seconds.
+
+        Return False if nothing could come.
+        """
 
     def python_beside(self, folder: JobFolder, batch: BatchJob, code: str) -> list[str]:
         """Return a command that runs a program in Python where a job's supervisor is.
@@ -90,15 +93,15 @@ def scheduler_of(batch: BatchJob | None) -> Scheduler:
     return slurm
 
 
-def refresh(folder: JobFolder, seconds: float | None = None) -> None:
-    """Bring here what is new in the files of a job, if it is submitted. No error if that fails.
+def refresh(folder: JobFolder, seconds: float | None = None) -> bool:
+    """Bring here what is new in the files of a job, if it is submitted. Return False if that fails.
 
     `seconds`: after which the rest is left to the next call.
     """
     batch = folder.batch_job() if folder.is_elsewhere else None
-    if batch is not None:
-        with contextlib.suppress(SchedulerError):  # whatever looks at the job says so
-            scheduler_of(batch).refresh(folder, batch, seconds)
+    with contextlib.suppress(SchedulerError):  # whatever looks at the job says so
+        return batch is None or scheduler_of(batch).refresh(folder, batch, seconds)
+    return False
 
 
 class QueuedJob(Frozen, kw_only=True):

@@ -252,18 +252,19 @@ _sources: dict[str, _Source | float] = {}
 """By the job's id; a number: when the next one may be tried."""
 
 
-def refresh(folder: JobFolder, batch: BatchJob, seconds: float | None = None) -> None:
+def refresh(folder: JobFolder, batch: BatchJob, seconds: float | None = None) -> bool:
     """Bring the copy of the job's folder up to date, as far as that goes in so many seconds.
 
-    Once it has all, the Job is deleted, if it was submitted from here.
+    Once it has all, the Job is deleted, if it was submitted from here. Return False if nothing
+    could come.
     """
     source = _sources.get(folder.job_id, 0.0)
     if batch.is_released or (isinstance(source, float) and time.monotonic() < source):
-        return
+        return batch.is_released
     try:
         lock = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:  # it has just been removed
-        return
+        return True
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | (0 if seconds is None else fcntl.LOCK_NB))
         if isinstance(source, float):
@@ -273,7 +274,7 @@ def refresh(folder: JobFolder, batch: BatchJob, seconds: float | None = None) ->
         if isinstance(source, _Source):
             source.close()
         _sources[folder.job_id] = time.monotonic() + _RETRY_SECONDS
-        return
+        return False
     finally:
         os.close(lock)
     if has_ended:
@@ -283,6 +284,7 @@ def refresh(folder: JobFolder, batch: BatchJob, seconds: float | None = None) ->
             except SchedulerError:  # without the right to, have the pod complete
                 run(in_pod(batch, "end"))
         folder.note_batch_job(replace(batch, is_released=True))
+    return True
 
 
 def _copy(folder: JobFolder, source: _Source, seconds: float | None) -> bool:

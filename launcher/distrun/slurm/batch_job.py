@@ -77,8 +77,10 @@ def _read(*command: str, may_fail: bool = False) -> dict[str, QueueEntry]:
     return entries
 
 
-def refresh(folder: JobFolder, batch: BatchJob, seconds: float | None = None) -> None:
+def refresh(folder: JobFolder, batch: BatchJob, seconds: float | None = None) -> bool:
     """Do nothing: the files of the job are on a file system that all hosts share."""
+    del folder, batch, seconds
+    return True
 
 
 def _time(text: str) -> float | None:
