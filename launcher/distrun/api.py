@@ -29,12 +29,12 @@ from distrun.errors import (
     DistrunError,
     HostError,
     InternalError,
+    InterpreterError,
     InvalidSpecError,
     JobFailedError,
     StartTimeoutError,
     UsageError,
     WaitTimeoutError,
-    require_interpreter,
 )
 from distrun.frozen import Frozen
 
@@ -762,7 +762,8 @@ def _ask(operation: str, spec: model.Spec, **how: bool) -> Any:
     from distrun.codec import to_json
     from distrun.supervisor.hosts.local import isolated_python
 
-    require_interpreter()
+    if not sys.executable:
+        raise InterpreterError
     request = {"operation": operation, "spec": to_json(spec), "parent": os.getpid(), **how}
     with tempfile.TemporaryFile() as messages:
         process = subprocess.Popen(

@@ -5,7 +5,6 @@ Only :mod:`distrun.cli` turns these into a process's exit; everything else raise
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -65,11 +64,12 @@ class OutputError(DistrunError):
     exit_code = 69
 
 
-def require_interpreter() -> None:
-    """Raise HostError if Python does not know its own path: it is started again, for tasks too."""
-    if not sys.executable:
+class InterpreterError(HostError):
+    """Python does not know its own path, with which distrun starts its processes and tasks."""
+
+    def __init__(self) -> None:
         text = "Python does not know by which path it was started (sys.executable is empty)"
-        raise HostError(text, hint="start it by its whole path, as in /usr/bin/python3 -m distrun")
+        super().__init__(text, hint="start it by its whole path: /usr/bin/python3 -m distrun ...")
 
 
 class JobFailedError(DistrunError):

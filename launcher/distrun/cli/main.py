@@ -17,7 +17,7 @@ import click
 
 from distrun import __version__
 from distrun.cli import console, signals, streams
-from distrun.errors import DistrunError, HostError, InternalError, OutputError, require_interpreter
+from distrun.errors import DistrunError, HostError, InternalError, InterpreterError, OutputError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -226,7 +226,8 @@ def _execute(*, is_guarded: bool) -> int:
         HostError: a package of another version, or a broken one, cannot be imported.
     """
     try:
-        require_interpreter()
+        if not sys.executable:
+            raise InterpreterError
         if is_guarded:
             from distrun.cli.guarded_command import run_guarded
 
