@@ -77,7 +77,7 @@ ERROR = re.compile(
 )
 OF_CHILD = re.compile(
     r"BrokenProcessPool|\bEmpty$|exited unexpectedly|terminated abruptly|died (?:unexpectedly|with)"
-    r"|unexpectedly terminated|failed to boot"
+    r"|unexpectedly terminated|failed to boot|terminated with the following error"
     r"|(?:killed by|terminated (?:by|with)) signal|EOFError|BrokenPipeError|ConnectionResetError"
     r"|exit ?code:? -?\d"
     r"|\b(?:(?:sub)?process(?:es)?|workers?|child(?:ren)?|loaders?)\b.{0,40}"

@@ -210,6 +210,7 @@ _SETUP = (
              "GEMM launch failed", "Failed to call ThenRnn", "CUDNN_STATUS_INTERNAL_ERROR",
              "CUDNN_STATUS_EXECUTION_FAILED", "CUDNN_STATUS_NOT_INITIALIZED",
              "cuDNN launch failure", "invalid device function", "device kernel image is invalid",
+             "CUDA unknown error", "cuSolver internal error", "ptxas ",
          ),
          patterns=(
              r"Unknown backend: '(?:gpu|cuda)' requested",
