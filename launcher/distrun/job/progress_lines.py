@@ -44,7 +44,7 @@ _NUMBER = r"[-+]?\d{1,20}(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?"
 _ANY_NUMBER = re.compile(rf"{_NUMBER}|\b(?:nan|inf)\b", _FLAGS)
 _WHOLE = r"(?:\d{1,3}(?:,\d{3}){1,4}(?!,?\d)|\d{1,15}(?!\d|[km]\b|e[-+]?\d))"
 """No number with a letter after it: `12k`, `1e3`."""
-_TOTAL = rf"(?:\s?(?:/|\bof\b)\s{{0,8}}(?P<total>{_WHOLE}))?"
+_TOTAL = rf"(?:\s{{0,2}}(?:/|\bof\b)\s{{0,8}}(?P<total>{_WHOLE}))?"
 _WRAPPED = r"(?:(?:tf\.)?tensor\(|np\.\w{1,8}\(|\[)?"
 _BETWEEN = rf"['\"]?(?:\(train\)| no\.)?[\s:=#\[(|*]{{0,8}}['\"]?{_WRAPPED}"
 _EPOCH = re.compile(
@@ -58,7 +58,7 @@ RATES = {"LR", "LEARNING_RATE"}
 _STEP = re.compile(
     r"(?<![a-z/])(?<!per[_ ])(?<!episode )(?:global[_ ]|time)?"
     r"(?:step|iters?|(?<![a-z] )it(?=(?::?\s{1,3}|=)\d)|iteration|batch|round|updates?"
-    r"|(?<!\w )(?:num )?frames?|up\.)(?:s(?=:))?"
+    r"|(?<!\w )(?:num )?frames?|up\.)(?:s(?= ?[:=]))?"
     rf"{_BETWEEN}(?:\d{{1,9}}-)?(?P<count>{_WHOLE})(?:\.0{{1,9}})?(?!\.?\d|-\d){_TOTAL}",
     _FLAGS,
 )
@@ -119,7 +119,7 @@ _FRACTION_FIRST = re.compile(
 )
 """`1/10 epochs, loss 0.3`, `100/1000 loss: 0.5`, and `Progress: 10% (100/1000), loss: 0.5`."""
 _COUNTS_FIRST = re.compile(
-    r"[\s=>#@([]{0,6}(?:(?P<epoch>\d{1,9})[\s,|]{1,4})?(?P<step>\d{1,9})[\s,:|)\]]{1,4}"
+    r"[\s=>#@([]{0,6}(?:[iknt][:=]\s?)?(?:(?P<epoch>\d{1,9})[\s,|]{1,4})?(?P<step>\d{1,9})[\s,:|)\]]{1,4}"
     r"(?=(?:(?:train\w{0,3}|avg|[dg])[_ ])?(?:loss|acc(?:uracy)?)\b[\s:=]{1,4}[-\d])",
     _FLAGS,
 )
@@ -134,7 +134,7 @@ _PERCENT = re.compile(
 )
 """Nothing but a share of the work: `47%`, `Progress: 47.0 %`, `[####    ] 47%`."""
 _AT_STEP = re.compile(
-    rf"(?P<name>loss|cost|accuracy|error)\b.{{0,40}}?(?:\b(?:at|for|after) |\()"
+    rf"(?P<name>loss|cost|accuracy|error)\b.{{0,40}}?(?:\b(?:at|for|after|in|on) |\()"
     r"(?:(?:step|epoch|iteration|batch)\s{1,3}\d{1,15}\)?|\d{1,15} (?:step|iteration|batche?)s)"
     rf"\s?(?:[:=]|is)\s{{0,6}}"
     rf"(?P<value>{_NUMBER}|nan|inf)(?![\w/:])",
@@ -159,13 +159,13 @@ _BARE = re.compile(
     r"[\W_]{0,40}(?:(?P<timed>time (?:taken )?for )|(?P<trains>train\w{0,3} )"
     r"|(?:start|begin|end|finish|runn|done)\w{0,4} (?:of |with )?)?(?:global[_ ])?"
     r"(?:epoch|episode|generation|step|iter|iteration|batch|round|update)[\s:=#\[(]{0,8}\d{1,15}"
-    r"(?P<total>\s?(?:/|\bof\b)\s?\d{1,15})?[\])]{0,2}:?"
+    r"(?P<total>\s{0,2}(?:/|\bof\b)\s{0,8}\d[\d,]{0,15})?[\])]{0,2}:?"
     r"(?P<rest>[\s,|\[(]{0,4}(?:step|iter|batch)[\s:=#]{0,4}\d{1,15}(?:/\d{1,15})?[\])]?"
     r"|: training on \d{1,12} raw words.{1,200}|, remaining wall clock time: .{1,40}"  # GROMACS
     r"| finished after \d{1,9} (?:time)?steps"
     r"| done \(global step: \d{1,15}\)|, skipped=\d{1,9}, lr=.{1,200}"  # the last: DeepSpeed's
-    r"|[\s,(]{0,3}(?:(?:(?:per-step )?time(?: taken)?|took|(?:(?:complet|finish)ed )?in|is)"
-    r"[\s:=]{1,3}|\(|(?(timed)|(?!)))"
+    r"|[\s,(.]{0,6}(?:(?:(?:per-step )?time(?: taken)?|elapsed|took|(?:(?:complet|finish)ed )?in"
+    r"|is)[\s:=]{1,3}|\(|(?(timed)|(?!)))"
     r"(?:[\d.:]{1,20}\s?\w{0,7}\s?){1,3}\)?"
     rf"|(?:[\s,:|]{{1,4}}(?:{_RATE}[:=\s]{{1,9}}[\d.]{{1,20}}|[\d.]{{1,20}}\s?{_RATE}"
     r"|eta[:=\s]{1,3}[\d:.]{1,12}s?|output\s?:)){1,3})?"
