@@ -31,8 +31,6 @@ _FATAL_LOG = re.compile(r"F\d{4} |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: F ")
 _NOISE = ("To enable the following instructions:", "WARNING: All log messages before absl::")
 """TensorFlow prints these at each start without the prefix of its log."""
 _FATAL_PYTHON = re.compile("^Fatal Python error: ")
-_BAR_BEFORE_FATAL = re.compile(r"^.*\d.*(?=Fatal Python error: )")
-"""A bar has no end of its line: what Python prints at a signal follows in it."""
 _ABORTED = "Fatal Python error: Aborted"
 """Begins what Python prints at SIGABRT."""
 _CONTINUED = re.compile(
@@ -208,7 +206,8 @@ class Frame(Frozen):
 def _without_bar(line: str) -> str:
     # The searches take far longer than these looks, and few lines have a bar.
     line = BAR.sub("", line) if "%|" in line else line
-    return _BAR_BEFORE_FATAL.sub("", line) if "Fatal Python error: " in line else line
+    before, fault, text = line.partition("Fatal Python error: ")
+    return fault + text if fault and re.search(r"\d", before) else line
 
 
 @functools.lru_cache(maxsize=8)

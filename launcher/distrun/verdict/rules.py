@@ -574,8 +574,13 @@ _MISMATCH = (
              "Shape mismatch in the collective instance", " but another member in the group ",
              " is joining a group with incompatible device type",
              "bytes where to_tensor expected", "Inconsistent output shapes, got ",
+             "mismatch between collectives on ranks", "op.preamble.length <= op.nbytes",
+             "MPI_ERR_TRUNCATE",
          ),
-         patterns=(r"Collective instance \d+ expected .{0,200} but got ",)),
+         patterns=(
+             r"Collective instance \d+ expected .{0,200} but got ",
+             r"\bMismatched .{0,60}: One rank ",  # Horovod's
+         )),
 )
 """Workers whose collectives do not agree: no single task can be blamed."""
 

@@ -45,7 +45,7 @@ _SIGNALS = {"K": SIGKILL, "B": 7, "S": 11, "A": 6, "9": SIGKILL, "7": 7, "1": 11
 """By the first letter of their names, or digit of their numbers."""
 _NATIVE = (
     *(Kind.HOST_MEMORY, Kind.LIMIT, Kind.PORT_TAKEN, Kind.DISK_FULL, Kind.PERMISSION),
-    *(Kind.IMPORT_ERROR, Kind.GPU_MEMORY),
+    *(Kind.IMPORT_ERROR, Kind.GPU_MEMORY, Kind.COLLECTIVE_MISMATCH),
 )
 """Kinds that libraries print in a line before they end a program, or before it fails."""
 _LIMITS = {
