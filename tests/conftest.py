@@ -23,9 +23,9 @@ import psutil
 import pytest
 
 import distrun as distrun_package
-from distrun.agent.linux.facts import usable_cores
 from harness.command import Distrun
 from harness.examples import register_profiles
+from harness.parts.linux import usable_cores
 from harness.preloaded import PreloadedPython
 from harness.processes import alive, descendant_ids, processes_of
 from harness.requirements import left_out

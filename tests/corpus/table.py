@@ -6,11 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from distrun import lifecycle
-from distrun.job import events
-from distrun.verdict.analysis import analyze
-from distrun.verdict.failures import Failure, FailureTracker
-from distrun.verdict.model import LogTail, Verdict
+from harness.parts.job import events
+from harness.parts.lifecycle import lifecycle
+from harness.parts.verdict import Failure, FailureTracker, LogTail, Verdict, analyze
 
 HERE = Path(__file__).resolve().parent
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from distrun.job.printed_progress import PrintedProgress
-from distrun.spec.tensorflow_versions import KERAS_2, KERAS_2_WITHOUT_TENSORFLOW
-from distrun.verdict.old_names import IN_COMPAT_V1
+from harness.parts.job import PrintedProgress
+from harness.parts.nodes import KERAS_2, KERAS_2_WITHOUT_TENSORFLOW
+from harness.parts.verdict import IN_COMPAT_V1
 from harness.preloaded import PreloadedPython
 from harness.requirements import skip
 from harness.training import DEADLINE, RunPython, environment

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from distrun.spec.resources import examples, templates
-from distrun.strategies import STRATEGIES
 from harness.command import Distrun
+from harness.parts.settings import examples, templates
+from harness.parts.top import STRATEGIES
 from harness.preloaded import PreloadedPython
 from harness.training import Process, cluster, held_port
 from harness.values import not_none

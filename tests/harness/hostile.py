@@ -84,10 +84,10 @@ REPORTS = sorted(
     for name, kind in protocol.Message.kinds.items()
     if issubclass(kind, Report)
     and kind.__module__.startswith("distrun.agent")
-    and name not in ("FilesWritten", "FileRead", "FileReadEnd", "Measured")
+    and name not in ("FilesWritten", "FileRead", "FileReadEnd", "Measured", "GpusUsed")
 )
 """The kinds of messages that an agent sends in a job. Files are fetched from a process of their
-own, and only `doctor` has hosts measure."""
+own, only `doctor` has hosts measure, and of GPUs an agent hears from a fork."""
 KINDS = (*REPORTS, "Damage", "JobEvent", "StopJob", "StartTask", "x")
 WAYS_PER_RUN = 8
 """How many mutations of a message are tried in a run."""

@@ -20,10 +20,10 @@ import numpy as np
 import pytest
 
 import distrun as package
-from distrun import api, errors
-from distrun.spec.problems import SpecProblemsError
-from distrun.words.causes import advise_about
 from harness.command import Distrun, write_program
+from harness.parts.spec import SpecProblemsError
+from harness.parts.top import api, errors
+from harness.parts.words import advise_about
 from harness.processes import alive, captured, survivors
 from harness.waiting import wait_until
 

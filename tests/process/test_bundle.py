@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from distrun import lifecycle
-from distrun.bundle.archive import opened
-from distrun.errors import UsageError
-from distrun.job import record
-from distrun.job.folder import JobFolder
-from distrun.job.job import Job
 from harness.command import Distrun
 from harness.disks import fill
+from harness.parts.job import Job, record
+from harness.parts.lifecycle import lifecycle
+from harness.parts.records import JobFolder
+from harness.parts.report import archive as archive_module
+from harness.parts.report import opened
+from harness.parts.top import UsageError
 from harness.values import not_none
 from harness.waiting import wait_until
 
@@ -268,10 +268,10 @@ def test_a_bomb_is_refused_still_packed(tmp_path: Path, monkeypatch: pytest.Monk
     path = tmp_path / "bundle.tar.gz"
     content = archive(*[(f"distrun-job-aaa/logs/w-{n}.log", b"0" * 100_000) for n in range(50)])
     path.write_bytes(content)
-    monkeypatch.setattr("distrun.bundle.archive._MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(archive_module, "_MOST_BYTES", 1_000_000)
     with pytest.raises(UsageError, match="1,000,000 bytes"), opened(path):
         pass
-    monkeypatch.setattr("distrun.bundle.archive._MOST_BYTES", 1 << 30)
-    monkeypatch.setattr("distrun.bundle.archive._MOST_FILE_BYTES", 99_999)
+    monkeypatch.setattr(archive_module, "_MOST_BYTES", 1 << 30)
+    monkeypatch.setattr(archive_module, "_MOST_FILE_BYTES", 99_999)
     with pytest.raises(UsageError, match="99,999 bytes a file"), opened(path):
         pass

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from distrun.job import control
-from distrun.job.folder import JobFolder
-from distrun.lifecycle import JobState
 from harness.command import Distrun
+from harness.parts.job import control
+from harness.parts.lifecycle import JobState
+from harness.parts.records import JobFolder
 from harness.processes import survivors
 from harness.requirements import AS_ROOT, skip
 from harness.waiting import SOON, wait_until
@@ -37,7 +37,7 @@ def test_the_timeout_of_wait_is_for_all_jobs_together(
         waits.append(seconds)
         return waited(folder, SOON)
 
-    monkeypatch.setattr("distrun.cli.wait.time", clock)
+    monkeypatch.setattr(wait, "time", clock)
     monkeypatch.setattr(control, "wait_for_final_state", wait)
     distrun.asked("wait", "--timeout", "60s", *jobs)
     assert waits == [57.0, 54.0]

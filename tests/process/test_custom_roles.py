@@ -4,8 +4,8 @@ import re
 
 import yaml
 
-from distrun.spec.resources import ROOTS
 from harness.command import Distrun
+from harness.parts.settings import ROOTS
 
 DISPATCHER = """
 import socket, sys

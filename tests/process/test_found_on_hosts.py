@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from distrun.agent.linux import child_deaths
 from harness.command import Distrun
+from harness.parts.linux import child_deaths
 from harness.waiting import wait_until
 
 NEEDY = """\

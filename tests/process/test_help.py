@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from distrun.spec.reference import reference
-from distrun.spec.resources import examples, templates
-from distrun.verdict.model import Kind
-from distrun.words.kinds import topics
 from harness import tfjobs
 from harness.command import Distrun, run_here, write_program
+from harness.parts.cli import main
+from harness.parts.settings import examples, reference, templates
+from harness.parts.verdict import Kind
+from harness.parts.words import topics
 from harness.processes import captured
 from harness.requirements import missing, need_tensorflow
 from harness.values import not_none
@@ -173,7 +173,7 @@ QUICK = "run launch plan validate doctor ps status logs kill wait events init sc
 IMPORTED = """
 import atexit, os, sys, click
 slow = {slow} - set(sys.modules)  # click imports uuid, which imports subprocess in Python 3.10
-from distrun.cli.main import distrun, main
+from {main} import distrun, main
 for command in {commands}:
     distrun.main([*command.split(), "--help"], prog_name="distrun", standalone_mode=False)
 os.environ.update(_DISTRUN_COMPLETE="bash_complete", COMP_LINE="distrun launch --")
@@ -185,7 +185,9 @@ main()
 
 def test_help_and_completion_import_nothing_slow() -> None:
     quick = [*QUICK.split(), ""]
-    done = captured([sys.executable, "-c", IMPORTED.format(slow=SLOW, commands=quick)])
+    done = captured(
+        [sys.executable, "-c", IMPORTED.format(slow=SLOW, commands=quick, main=main.__name__)]
+    )
     assert done.stderr.strip() == "slow:"
     assert done.stdout.count("Usage: ") == len(quick)
     assert "--detach" in re.split(r"[\n,]", done.stdout)

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from distrun.job import events
-from distrun.job.json_output import event_fields, output_json
 from harness import json_page
 from harness.command import Distrun, python
 from harness.damaged_records import example
 from harness.json_page import PAGE, Reader
+from harness.parts.job import event_fields, events, output_json
 from harness.programs import hanging_script
 from harness.waiting import wait_until
 

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from distrun.job.control import connect
-from distrun.job.folder import JobFolder
 from harness.command import Distrun, recorded_events
+from harness.parts.records import JobFolder, connect
 from harness.processes import captured
 from harness.requirements import AS_ROOT, skip
 from harness.values import not_none

@@ -15,8 +15,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from distrun.agent.linux import processes
 from harness.command import Distrun, recorded_events, write_program
+from harness.parts.cli import main
+from harness.parts.job import leftovers
+from harness.parts.linux import processes
+from harness.parts.top import HostError
 from harness.processes import alive
 from harness.requirements import reason
 from harness.waiting import SOON, wait_until
@@ -290,10 +293,10 @@ def test_an_undying_nvidia_smi(distrun: Distrun, monkeypatch: pytest.MonkeyPatch
         assert distrun("wait", job, timeout=60).returncode == 0
 
 
-UNENDED = """\
-from distrun.cli.main import main
-from distrun.errors import HostError
-from distrun.job import leftovers
+UNENDED = f"""\
+import {leftovers.__name__} as leftovers
+from {HostError.__module__} import HostError
+from {main.__name__} import main
 leftovers.unended_error = lambda *_: HostError("it is not all ended")
 main()
 """

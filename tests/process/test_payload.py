@@ -12,18 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from distrun.agent import protocol
-from distrun.agent.linux import job_processes
-from distrun.agent.linux.job_processes import Traces
-from distrun.agent.loop import Loop
-from distrun.agent.protocol import Cause, Code, Report
-from distrun.agent.protocol.channel import encode
-from distrun.supervisor.hosts import bootstrap
-from distrun.supervisor.hosts.former_agents import FormerAgent
-from distrun.supervisor.hosts.link import Links
-from distrun.supervisor.hosts.log_mirror import LogMirror
-from distrun.supervisor.hosts.ssh import open_connection
 from harness.command import write_program
+from harness.parts.agent import Loop, protocol
+from harness.parts.channel import encode
+from harness.parts.hosts import FormerAgent, Links, LogMirror, bootstrap, open_connection
+from harness.parts.linux import Traces, job_processes
+from harness.parts.protocol import Cause, Code, Report
 from harness.processes import captured
 from harness.pythons import of_pyenv
 from harness.sending import Sending
@@ -88,9 +82,9 @@ def test_it_needs_a_python_of_3_8_or_later(python: str, tmp_path: Path) -> None:
         assert not [name for _, _, names in os.walk(tmp_path / "state") for name in names]
 
 
-PACK = """\
+PACK = f"""\
 import sys
-from distrun.supervisor.hosts import bootstrap
+import {bootstrap.__name__} as bootstrap
 bootstrap.start_agent(b"mark")
 print(bootstrap.digest(), "ast" in sys.modules)
 """

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from distrun import api
-from distrun.errors import UsageError
-from distrun.plan.ranks import RANKS
 from harness.command import Distrun, Json, write_program, write_spec
+from harness.parts.plan import RANKS
+from harness.parts.top import UsageError, api
 from harness.processes import captured
 from harness.values import not_none
 

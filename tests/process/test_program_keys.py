@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from distrun.spec.loader import load
 from harness.command import Distrun, write_program, write_spec
+from harness.parts.spec import load
 from harness.terminal import OpenTerminal
 
 SHOW = """\

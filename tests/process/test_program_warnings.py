@@ -13,6 +13,7 @@ import pytest
 
 import distrun as package
 from harness.command import Distrun, write_program, write_spec
+from harness.parts.lint import rules
 
 SETS = "import os\n\nos.environ['TF_CONFIG'] = '{}'\nprint('it ran')\n"
 WARNED = (
@@ -193,9 +194,9 @@ def test_a_check_that_cannot_be_made_is_told_and_strict_fails(distrun: Distrun) 
         assert why in distrun.told(65, "validate", "--strict", spec)
 
 
-CRASHING = """\
+CRASHING = f"""\
 import sys
-from distrun.lint import rules
+import {rules.__name__} as rules
 
 def crash(program, around):
     raise KeyError("a defect")

@@ -27,8 +27,8 @@ import pytest
 import yaml
 
 import distrun as package
-from distrun.spec.reference import json_schema
 from harness.command import write_program
+from harness.parts.settings import json_schema
 from harness.preloaded import PreloadedPython
 from harness.processes import captured
 

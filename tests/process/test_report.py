@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from distrun.job.history import Sample
-from distrun.report.comparison import Run, steps_of
 from harness.command import Distrun, python, recorded_events
 from harness.json_page import PAGE, Reader
 from harness.long_job import write_long_job
+from harness.parts.records import Sample
+from harness.parts.report import Run, steps_of
 from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
 

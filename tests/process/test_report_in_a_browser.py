@@ -13,12 +13,11 @@ from unittest import mock
 
 import pytest
 
-from distrun.cli.report import make_page
-from distrun.job.folder import JobFolder
-from distrun.report.comparison import Run, render
-from distrun.report.server import LivePage, PageServer
 from harness.browser import browser, complaints, lacking, open_page, run
 from harness.long_job import write_long_job
+from harness.parts.cli import make_page
+from harness.parts.records import JobFolder
+from harness.parts.report import LivePage, PageServer, Run, render
 from harness.waiting import wait_until
 
 if TYPE_CHECKING:

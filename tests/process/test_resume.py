@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from distrun.job.folder import JobStore
 from harness.command import Distrun, recorded_events, write_program
 from harness.disks import fill
+from harness.parts.records import JobStore
 from harness.processes import alive, captured, survivors
 from harness.waiting import wait_until
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from distrun.spec.loader import load
-from distrun.spec.model import Spec
 from harness.command import Distrun
+from harness.parts.spec import Spec, load
 from harness.values import not_none
 
 SHOW = """\

@@ -9,14 +9,12 @@ from pathlib import Path
 import pytest
 
 import distrun as package
-from distrun.agent.protocol import Cause, Code
-from distrun.cli import batch_run
-from distrun.job import resumption
-from distrun.job.events import Outcome
-from distrun.job.folder import JobStore
-from distrun.job.stop_order import left
-from distrun.lifecycle import JobState
 from harness.command import Distrun, write_program
+from harness.parts.cli import batch_run
+from harness.parts.job import Outcome, left, resumption
+from harness.parts.lifecycle import JobState
+from harness.parts.protocol import Cause, Code
+from harness.parts.records import JobStore
 from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from distrun.agent.tasks import stacks
-from distrun.job import control
 from harness.command import Distrun, recorded_events, run_here, write_program
 from harness.json_page import PAGE, Reader
+from harness.parts.agent import stacks
+from harness.parts.job import control
 from harness.processes import with_argument
 from harness.programs import ACCEPTS, hanging_script, training_program
 from harness.terminal import OpenTerminal

@@ -15,20 +15,17 @@ from typing import Any
 
 import pytest
 
-from distrun.agent.linux import job_processes
-from distrun.agent.probe.inspection import inspect
-from distrun.agent.protocol import Code
-from distrun.agent.protocol.probe_messages import Inspect, Program
-from distrun.agent.reattach import ReattachListener
-from distrun.errors import UsageError
-from distrun.job import folder as job_folder
-from distrun.job.folder import JobFolder, JobStore
-from distrun.job.record import EventLog
-from distrun.supervisor.clients import Clients
-from distrun.supervisor.hosts import bootstrap
 from harness import strangers
 from harness.command import Distrun
 from harness.loops import SimulatedLoop
+from harness.parts.agent import ReattachListener, inspect, reattach
+from harness.parts.hosts import bootstrap
+from harness.parts.job import folder as job_folder
+from harness.parts.linux import job_processes
+from harness.parts.protocol import Code, Inspect, Program
+from harness.parts.records import EventLog, JobFolder, JobStore
+from harness.parts.supervisor import Clients
+from harness.parts.top import UsageError
 from harness.strangers import Stranger, need_stranger
 from harness.waiting import wait_until
 
@@ -168,7 +165,7 @@ def test_a_dead_agents_name_does_not_give_a_stranger_the_link() -> None:
         assert stranger.report() == "listening"
         reattaching = subprocess.run(
             [sys.executable, "-I", "-S", "-c", bootstrap.COMMAND.split(' -c "')[1].rstrip('"')],
-            input=bootstrap.run("distrun.agent.reattach", MARK, token, "a-1", {"worker:0": 0}),
+            input=bootstrap.run(reattach.__name__, MARK, token, "a-1", {"worker:0": 0}),
             capture_output=True,
             timeout=30,
             check=False,

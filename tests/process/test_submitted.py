@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from distrun.kubernetes import manifest
 from harness.command import Distrun, write_program
+from harness.parts.kubernetes import manifest
 from harness.processes import alive
 from harness.terminal import OpenTerminal
 from harness.waiting import wait_until

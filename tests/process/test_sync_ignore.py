@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from distrun.sync import gitignore
-from distrun.sync.file_selection import FileSelection
 from harness.command import write_program
+from harness.parts.sync import FileSelection, gitignore
 from harness.requirements import missing
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason=str(missing(["git"])))

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from harness.command import Distrun
+from harness.parts.cli import main, output, signals
+from harness.parts.linux import syscalls
 from harness.processes import captured, survivors
 from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
@@ -142,10 +144,10 @@ def test_without_a_name_a_running_job_is_meant(distrun: Distrun, job: str, tmp_p
     assert distrun.status()["name"] == "newer"
 
 
-WHILE_STARTING = """
+WHILE_STARTING = f"""
 import os, signal, time
-from distrun.agent.linux.syscalls import ENDING_SIGNALS, blocked
-from distrun.cli import output, signals
+from {syscalls.__name__} import ENDING_SIGNALS, blocked
+import {output.__name__} as output, {signals.__name__} as signals
 
 signals.install()
 shown = output.Output(1)
@@ -159,9 +161,9 @@ for number in ENDING_SIGNALS:
         signal.alarm(0)  # it goes on, and may take longer than a command that ends
         print("ended")
 """
-TWICE = """
+TWICE = f"""
 import os, signal, sys
-from distrun.cli import main, signals
+import {main.__name__} as main, {signals.__name__} as signals
 
 def send(*_, **__):
     os.kill(os.getpid(), signal.SIGTERM)

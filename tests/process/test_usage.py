@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from distrun.agent.linux.gpus import gpus_used
 from harness.command import Distrun, python, recorded_events, write_program
+from harness.parts.linux import gpus_used
 from harness.processes import survivors
 from harness.terminal import OpenTerminal
 from harness.values import not_none

@@ -6,6 +6,8 @@ import sys
 from typing import Any
 
 from harness.command import Distrun, recorded_events
+from harness.parts.hosts import BackgroundCalls
+from harness.parts.verdict import analyze
 from harness.waiting import wait_until
 
 TRACEBACK = (
@@ -63,10 +65,10 @@ def test_a_time_limit_has_a_verdict_too(distrun: Distrun) -> None:
 
 
 # The analysis waits until somebody opens a named pipe. The supervisor is a fork of this process.
-WAITS = """
+WAITS = f"""
 import sys
 gate, seconds = (sys.argv.pop(1) for _ in range(2))
-from distrun.verdict import analysis
+import {analyze.__module__} as analysis
 original = analysis.analyze
 
 def wait(*args):
@@ -74,7 +76,7 @@ def wait(*args):
     return original(*args)
 
 analysis.analyze = wait
-from distrun.supervisor.hosts.background_calls import BackgroundCalls
+from {BackgroundCalls.__module__} import BackgroundCalls
 BackgroundCalls.begin.__kwdefaults__["seconds"] = float(seconds)
 from distrun.__main__ import main
 main()

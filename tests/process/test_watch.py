@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from distrun.job.folder import JobFolder
 from harness.command import Distrun
+from harness.parts.cli import WatchApp
+from harness.parts.records import JobFolder
 from harness.terminal import OpenTerminal, Terminal
 from harness.waiting import wait_until
 
 pytest.importorskip("textual")
-from distrun.cli.watch_screen import WatchApp
 
 HELD = """\
 import os, time

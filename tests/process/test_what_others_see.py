@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from distrun.agent import agent_dir
-from distrun.agent.probe import inspection
-from distrun.spec.model import TensorBoardSpec
-from distrun.supervisor import tensorboard
 from harness.command import Distrun, write_program
+from harness.parts.agent import agent_dir, inspection
+from harness.parts.spec import TensorBoardSpec
+from harness.parts.supervisor import tensorboard
 from harness.processes import captured
 from harness.strangers import Stranger
 from harness.waiting import wait_until

@@ -16,11 +16,10 @@ from typing import Any
 import psutil
 import pytest
 
-from distrun.agent.linux import facts, job_processes, labels, processes
-from distrun.agent.linux.job_processes import Traces
-from distrun.agent.protocol.channel import LENGTH
-from distrun.job.folder import JobStore
 from harness.command import Distrun, recorded_events
+from harness.parts.channel import LENGTH, channel
+from harness.parts.linux import Traces, facts, job_processes, labels, processes
+from harness.parts.records import JobStore
 from harness.processes import alive, descendants, survivors
 from harness.strangers import Stranger
 from harness.values import not_none
@@ -146,7 +145,7 @@ def test_a_copied_environment_makes_none_the_jobs(limit: str, start: Start, tmp_
 FIND = f"""\
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from distrun.agent.linux.job_processes import Traces, find
+from {job_processes.__name__} import Traces, find
 pids = [each.process.pid for each in find(Traces("{TOKEN}", "", dict(), "{JOB}"))]
 print(os.getppid(), *pids, file=open("pids-tmp", "w"))
 os.rename("pids-tmp", "pids")
@@ -348,7 +347,7 @@ def test_a_request_that_is_not_understood_is_answered_and_shown(distrun: Distrun
         answer = answer_to(distrun, runs, request)
         assert (answer["type"], answer["exit_code"]) == ("Refused", 69)
         assert ("request_version_differs" in str(answer)) is ("version" in request)
-    later = "import distrun.agent.protocol.channel as channel; channel.PROTOCOL = 999; "
+    later = f"import {channel.__name__} as channel; channel.PROTOCOL = 999; "
     code = f"{later}import sys; from distrun.__main__ import main; sys.exit(main())"
     usual, distrun.argv = distrun.argv, (sys.executable, "-c", code)
     for words in (["logs", "-f", runs], ["stacks", runs], ["kill", runs, lost]):

@@ -11,15 +11,14 @@ from typing import Any
 
 import pytest
 
-from distrun.agent.linux.same_files import fingerprint
-from distrun.agent.protocol import Cause, Code
-from distrun.errors import UsageError
-from distrun.job.folder import BatchJob, JobFolder
-from distrun.job.scheduler import MissingCommandError, SchedulerError
-from distrun.slurm import allocation, batch_job, commands, step_end
-from distrun.spec.host_spec import SlurmNode
-from distrun.supervisor.hosts.srun import SrunReach
 from harness.command import write_program
+from harness.parts.hosts import SrunReach
+from harness.parts.linux import fingerprint
+from harness.parts.protocol import Cause, Code
+from harness.parts.records import BatchJob, JobFolder, MissingCommandError, SchedulerError
+from harness.parts.settings import SlurmNode
+from harness.parts.slurm import allocation, batch_job, commands, step_end
+from harness.parts.top import UsageError
 from harness.values import not_none
 
 Provide = Callable[[str, str], None]

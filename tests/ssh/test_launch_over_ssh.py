@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from distrun.job import py_spy
-from distrun.supervisor.hosts import bootstrap
 from harness.command import Distrun
 from harness.host_fixtures import Ssh
+from harness.parts.hosts import bootstrap
+from harness.parts.job import py_spy
 from harness.values import not_none
 from harness.waiting import wait_until
 

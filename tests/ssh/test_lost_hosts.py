@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from distrun.agent.linux import processes
 from harness.command import Distrun, recorded_events
 from harness.host_fixtures import Ssh
 from harness.network import Host
+from harness.parts.linux import processes
 from harness.processes import alive, with_argument
 from harness.waiting import wait_until
 

@@ -4,12 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from harness.parts.settings import resources
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder with `train.py` and the folder `src`; the one bundled job is `mnist`."""
     jobs = {"mnist": tmp_path / "bundled" / "main.py"}
-    monkeypatch.setattr("distrun.spec.resources.bundled_jobs", lambda: jobs)
+    monkeypatch.setattr(resources, "bundled_jobs", lambda: jobs)
     (tmp_path / "train.py").touch()
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "train.py").touch()

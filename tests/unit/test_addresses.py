@@ -4,16 +4,12 @@ import socket
 
 import pytest
 
-from distrun.agent.loop import Loop
-from distrun.agent.main import connection_addresses
-from distrun.agent.protocol import Code, Hello
-from distrun.spec.addresses import is_loopback
-from distrun.supervisor.hosts import addresses
-from distrun.supervisor.hosts.addresses import login_address, own_address
-from distrun.supervisor.hosts.orders import Orders
-from distrun.supervisor.hosts.reach import Lifetime
 from harness.agents import local_address
 from harness.messages import hello
+from harness.parts.agent import Loop, connection_addresses
+from harness.parts.hosts import Lifetime, Orders, addresses, login_address, own_address
+from harness.parts.nodes import is_loopback
+from harness.parts.protocol import Code, Hello
 
 HERE = socket.gethostname()
 

@@ -7,20 +7,15 @@ from typing import Any
 
 import pytest
 
-from distrun.advice.model import Advice, Symptom
-from distrun.advice.profile import Slowdown
-from distrun.advice.rules import advise, find_slowdown
-from distrun.cli.ps import print_messages
-from distrun.frozen import replace
-from distrun.job import events
-from distrun.job.end_report import failure_report
-from distrun.job.folder import JobFolder
-from distrun.job.history import HistoryLog, Sample
-from distrun.job.job import Job as ReadJob
-from distrun.job.notes import job_notes
-from distrun.words.advice import advice_text, slowdown_text
-from distrun.words.formats import format_short
 from harness.histories import MWM, Job, running
+from harness.parts.advice import Advice, Symptom, advise, find_slowdown
+from harness.parts.cli import print_messages
+from harness.parts.formats import advice_text, format_short, slowdown_text
+from harness.parts.job import Job as ReadJob
+from harness.parts.job import events, failure_report, job_notes
+from harness.parts.profile import Slowdown
+from harness.parts.records import HistoryLog, JobFolder, Sample
+from harness.parts.top import replace
 from harness.values import not_none
 
 RETRACES = (

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from distrun.strategies import STRATEGIES
+from harness.parts.top import STRATEGIES
 from harness.processes import captured
 from harness.requirements import skip
 
@@ -186,6 +186,12 @@ def test_texts_stand_in_one_place() -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and is_its(node.value)
     ]
     assert not broken, "\n".join(broken)
+
+
+def test_tests_take_the_launchers_code_from_one_place() -> None:
+    """So what is moved or renamed changes `tests/harness/parts`, and no test."""
+    tests = (each for each in (ROOT / "tests").rglob("*.py") if "harness" not in each.parts)
+    assert not [each for each in tests if re.search(r"(?m)^from distrun\.(?!__)", each.read_text())]
 
 
 def test_only_the_command_line_exits() -> None:

@@ -7,18 +7,16 @@ from unittest import mock
 
 import pytest
 
-from distrun import lifecycle
-from distrun.agent import protocol
-from distrun.agent.protocol import Cause, Code, probe_messages
-from distrun.agent.protocol.channel import encode_body
-from distrun.agent.protocol.file_messages import TransferProgress
-from distrun.job import events
-from distrun.spec.host_spec import HostSpec
-from distrun.spec.model import RoleSpec, Timeouts
-from distrun.spec.restart_spec import RestartSpec
-from distrun.strategies import Role
-from distrun.words.causes import cause_text
 from harness.hostile import EVIL, GOOD, NOW, Agent, Tamper, World, changed, kind, without
+from harness.parts.agent import protocol
+from harness.parts.channel import encode_body
+from harness.parts.job import events
+from harness.parts.lifecycle import lifecycle
+from harness.parts.protocol import Cause, Code, TransferProgress, probe_messages
+from harness.parts.settings import HostSpec, RestartSpec
+from harness.parts.spec import RoleSpec, Timeouts
+from harness.parts.top import Role
+from harness.parts.words import cause_text
 from harness.values import not_none
 
 Start = Callable[..., World]

@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distrun.agent import protocol
-from distrun.agent.loop import Loop
-from distrun.agent.protocol.channel import (
+from harness.examples import examples
+from harness.generated import OS_TEXT, causes
+from harness.messages import PLAIN
+from harness.parts.agent import Loop, protocol
+from harness.parts.channel import (
     HEADER,
     MARK,
     MAX_FRAME,
@@ -24,10 +26,7 @@ from distrun.agent.protocol.channel import (
     ProtocolError,
     encode,
 )
-from distrun.supervisor.hosts.host_channel import ChecksummedReceiver, Damage
-from harness.examples import examples
-from harness.generated import OS_TEXT, causes
-from harness.messages import PLAIN
+from harness.parts.hosts import ChecksummedReceiver, Damage
 
 MESSAGES: st.SearchStrategy[Any] = st.one_of(
     st.builds(protocol.LogData, OS_TEXT, st.integers(0, 2**53), st.binary(max_size=40)),

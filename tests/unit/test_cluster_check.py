@@ -7,11 +7,11 @@ and who else is there; without it nothing is found. After `1 ends` comes its nex
 
 import pytest
 
-from distrun.agent.protocol import Cause, Code
-from distrun.frozen import replace
-from distrun.spec.host_spec import HostSpec
-from distrun.supervisor.cluster_check import ClusterCheck
-from distrun.words.causes import cause_advice, cause_text
+from harness.parts.protocol import Cause, Code
+from harness.parts.settings import HostSpec
+from harness.parts.supervisor import ClusterCheck
+from harness.parts.top import replace
+from harness.parts.words import cause_advice, cause_text
 from harness.plans import PS, SCRIPT, planned, role, spec_of
 from harness.values import not_none
 

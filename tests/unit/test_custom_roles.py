@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 
-from distrun.frozen import replace
-from distrun.lint.check import check_program
-from distrun.spec.host_spec import HostSpec
-from distrun.spec.loader import load
-from distrun.spec.model import EnvStyle, ProgramKind, ProgramSpec, Ready, RoleSpec
-from distrun.spec.placeholders import fill, names
 from harness.histories import PS
+from harness.parts.lint import check_program
+from harness.parts.settings import HostSpec, fill, names
+from harness.parts.spec import EnvStyle, ProgramKind, ProgramSpec, Ready, RoleSpec, load
+from harness.parts.top import replace
 from harness.plans import SCRIPT, A, B, planned, role, spec_of, task
 from harness.requirements import need_tensorflow
 from harness.values import not_none

@@ -4,10 +4,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from distrun.agent.protocol import Cause, Code
-from distrun.spec.host_spec import SshSpec
-from distrun.supervisor.hosts.ssh_diagnosis import diagnose, is_transient
-from distrun.words.causes import cause_advice, cause_text
+from harness.parts.hosts import diagnose, is_transient
+from harness.parts.protocol import Cause, Code
+from harness.parts.settings import SshSpec
+from harness.parts.words import cause_advice, cause_text
 
 PLAIN = SshSpec()
 FULL = SshSpec(

@@ -11,23 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrun.advice import model as advice_model
-from distrun.agent import protocol
-from distrun.agent.agent import write_unsent
-from distrun.agent.protocol import Cause, Code
-from distrun.agent.protocol.causes import Subject
-from distrun.codec import field_names, from_json, range_of, to_json
-from distrun.frozen import replace
-from distrun.job import events
-from distrun.job.folder import JobFolder
-from distrun.job.record import EventLog, EventReader, read
-from distrun.plan import Plan, tasks
-from distrun.spec import host_spec
-from distrun.spec import model as spec_model
-from distrun.spec.model import Spec
-from distrun.verdict import model as verdict_model
-from distrun.verdict.model import Kind
 from harness.generated import OS_TEXT, causes
+from harness.parts.advice import model as advice_model
+from harness.parts.agent import protocol, write_unsent
+from harness.parts.job import events
+from harness.parts.plan import Plan, tasks
+from harness.parts.protocol import Cause, Code, Subject
+from harness.parts.records import EventLog, EventReader, JobFolder, read
+from harness.parts.spec import Spec, host_spec
+from harness.parts.spec import model as spec_model
+from harness.parts.top import field_names, from_json, range_of, replace, to_json
+from harness.parts.verdict import Kind
+from harness.parts.verdict import model as verdict_model
 
 STARTED = [events.TaskStarted(at=1.5, task=f"worker:{n}", attempt=0, pid=n) for n in range(5)]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from distrun.lifecycle import TaskPhase
-from distrun.words.causes import cause_text
 from harness.histories import MWM, PS, Job, restarts_planned, running
+from harness.parts.lifecycle import TaskPhase
+from harness.parts.words import cause_text
 from harness.specs import load_text
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "failures-reference.md"

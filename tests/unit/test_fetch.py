@@ -12,18 +12,14 @@ from unittest import mock
 
 import pytest
 
-from distrun.agent import written_files
-from distrun.agent.loop import Loop
-from distrun.agent.protocol.file_messages import FileRead, FileReadEnd, FilesWritten, ReadFile
-from distrun.errors import UsageError
-from distrun.job import events
-from distrun.job.folder import JobFolder
-from distrun.job.record import EventLog
-from distrun.spec import loader
-from distrun.supervisor.file_fetch import Fetch, Fetched, File, clean_patterns, place
-from distrun.supervisor.hosts.file_source import FileSource, Found, is_plain
-from distrun.supervisor.hosts.link import Links
-from distrun.supervisor.received_tree import ReceivedTree
+from harness.parts.agent import Loop, written_files
+from harness.parts.hosts import FileSource, Found, Links, is_plain
+from harness.parts.job import events
+from harness.parts.protocol import FileRead, FileReadEnd, FilesWritten, ReadFile
+from harness.parts.records import EventLog, JobFolder
+from harness.parts.spec import loader
+from harness.parts.supervisor import Fetch, Fetched, File, ReceivedTree, clean_patterns, place
+from harness.parts.top import UsageError
 from harness.values import not_none
 
 

@@ -10,15 +10,13 @@ from typing import Any
 
 import pytest
 
-from distrun.agent.linux import processes
-from distrun.agent.tasks.usage import UsageSampler
-from distrun.frozen import replace
-from distrun.job import history, steps
-from distrun.job.folder import JobFolder
-from distrun.job.history import MOST_SAMPLES, HistoryLog, Sample, sampled
-from distrun.job.job import Job
 from harness.histories import MWM, running
 from harness.loops import SimulatedLoop
+from harness.parts.agent import UsageSampler
+from harness.parts.job import Job, history, steps
+from harness.parts.linux import processes
+from harness.parts.records import MOST_SAMPLES, HistoryLog, JobFolder, Sample, sampled
+from harness.parts.top import replace
 from harness.values import not_none
 
 FIRST = Sample(

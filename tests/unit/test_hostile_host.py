@@ -16,25 +16,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distrun import lifecycle
-from distrun.agent import protocol
-from distrun.agent.loop import Loop
-from distrun.agent.protocol import Cause, Code
-from distrun.agent.protocol.causes import Subject
-from distrun.agent.protocol.channel import encode, encode_body
-from distrun.agent.protocol.file_messages import FileDataReceived
-from distrun.job import events
-from distrun.lifecycle import JobPhase
-from distrun.spec.model import ProgramKind, ProgramSpec, Timeouts
-from distrun.supervisor.hosts.host_channel import Damage, HostChannel
-from distrun.supervisor.hosts.link import LinkState
-from distrun.supervisor.hosts.orders import Orders
-from distrun.supervisor.hosts.reach import Lifetime
-from distrun.supervisor.hosts.report_receiver import ReportReceiver
-from distrun.words.causes import ADVICE, TEXTS, cause_advice, cause_text
-from distrun.words.events import EventFormatter
 from harness.examples import examples
 from harness.hostile import EVIL, GOOD, REPORTS, Tamper, World, changed, kind, run_mutated, without
+from harness.parts.agent import Loop, protocol
+from harness.parts.channel import encode, encode_body
+from harness.parts.hosts import Damage, HostChannel, Lifetime, LinkState, Orders, ReportReceiver
+from harness.parts.job import events
+from harness.parts.lifecycle import JobPhase, lifecycle
+from harness.parts.protocol import Cause, Code, FileDataReceived, Subject
+from harness.parts.spec import ProgramKind, ProgramSpec, Timeouts
+from harness.parts.words import ADVICE, TEXTS, EventFormatter, cause_advice, cause_text
 from harness.values import not_none
 
 EXIT = {"type": "TaskExited", "task": "evaluator:0", "attempt": 0, "code": 0, "signal": None}

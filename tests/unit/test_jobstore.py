@@ -12,20 +12,16 @@ from unittest.mock import Mock
 
 import pytest
 
-from distrun import api
-from distrun.agent.linux import private_dir
-from distrun.agent.protocol import Cause, Code
-from distrun.agent.tasks.program import write_marker
-from distrun.errors import HostError, UsageError
-from distrun.frozen import replace
-from distrun.job import control, events, leftovers, queued_job, record, resumption
-from distrun.job import folder as job_folder
-from distrun.job.folder import JobFolder, JobStore
-from distrun.job.record import EventLog
-from distrun.job.scheduler import QueueEntry
-from distrun.words.events import queue_text
 from harness.command import run_here
 from harness.histories import Job
+from harness.parts.agent import write_marker
+from harness.parts.job import control, events, leftovers, queued_job, record, resumption
+from harness.parts.job import folder as job_folder
+from harness.parts.linux import private_dir
+from harness.parts.protocol import Cause, Code
+from harness.parts.records import EventLog, JobFolder, JobStore, QueueEntry
+from harness.parts.top import HostError, UsageError, api, replace
+from harness.parts.words import queue_text
 from harness.values import not_none
 
 STRANGE = 'it\'s "a" path\nwith $(touch oops) and ü'

@@ -18,31 +18,30 @@ from unittest import mock
 
 import pytest
 
-from distrun.agent.protocol import Cause, Code
-from distrun.agent.protocol.causes import CauseError
-from distrun.cli import kill, resume
-from distrun.cli.plan_view import show_plan
-from distrun.errors import HostError, InvalidSpecError, UsageError
-from distrun.frozen import replace
-from distrun.job import control, queued_job, relay
-from distrun.job import folder as job_folder
-from distrun.job.folder import BatchJob, JobFolder, JobStore
-from distrun.job.job import read_job
-from distrun.job.queued_job import QueuedJob
-from distrun.job.scheduler import QueueEntry, SchedulerError
-from distrun.job.stop_order import order_of
-from distrun.kubernetes import batch_job, guard, in_pod, keeper, kubectl, manifest, pods, submission
-from distrun.lifecycle import JobPhase, JobState
-from distrun.plan.placement import place, place_again, room_of_hosts
-from distrun.spec.host_spec import HostSpec
-from distrun.spec.loader import load, load_mapping
-from distrun.spec.model import Spec
-from distrun.spec.value_warnings import check_values
-from distrun.supervisor.file_fetch import KeptFetch
-from distrun.supervisor.hosts.kubernetes import KubernetesReach, _Keeper
-from distrun.supervisor.round import is_awaited
-from distrun.words.causes import cause_advice, cause_text
 from harness.command import write_program
+from harness.parts.cli import kill, resume, show_plan
+from harness.parts.hosts import KubernetesReach, _Keeper
+from harness.parts.job import QueuedJob, control, order_of, queued_job, read_job, relay
+from harness.parts.job import folder as job_folder
+from harness.parts.kubernetes import (
+    batch_job,
+    guard,
+    in_pod,
+    keeper,
+    kubectl,
+    manifest,
+    pods,
+    submission,
+)
+from harness.parts.lifecycle import JobPhase, JobState
+from harness.parts.plan import place, place_again, room_of_hosts
+from harness.parts.protocol import Cause, CauseError, Code
+from harness.parts.records import BatchJob, JobFolder, JobStore, QueueEntry, SchedulerError
+from harness.parts.settings import HostSpec
+from harness.parts.spec import Spec, check_values, load, load_mapping
+from harness.parts.supervisor import KeptFetch, is_awaited
+from harness.parts.top import HostError, InvalidSpecError, UsageError, replace
+from harness.parts.words import cause_advice, cause_text
 from harness.tables import read_table
 from harness.values import not_none
 from harness.waiting import wait_until

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrun.job import events
-from distrun.lifecycle import JOB, replay
-from distrun.lifecycle.chunked_map import ChunkedMap
-from distrun.words.events import anew_warnings
 from harness.histories import MWM, because, running
+from harness.parts.job import events
+from harness.parts.lifecycle import JOB, ChunkedMap, replay
+from harness.parts.words import anew_warnings
 from harness.scenarios import play, scenarios, verdict_words, verdicts
 
 from .test_verdict_words import raised

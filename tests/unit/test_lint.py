@@ -6,12 +6,8 @@ from typing import Any
 
 import pytest
 
-from distrun.lint.check import check_program
-from distrun.lint.program import Program
-from distrun.lint.rules import RULES, check, imported_modules
-from distrun.spec import resources
-from distrun.spec.loader import load
-from distrun.spec.target import Target
+from harness.parts.lint import RULES, Program, check, check_program, imported_modules
+from harness.parts.spec import Target, load, resources
 from harness.requirements import need_tensorflow
 
 MWM, PS, MIRRORED = "multi_worker_mirrored", "parameter_server", "mirrored"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from distrun.agent.linux import limits, oom, processes
-from distrun.words.causes import cause_text
+from harness.parts.linux import limits, oom, processes
+from harness.parts.words import cause_text
 
 LIMITS = """\
 Limit                     Soft Limit           Hard Limit           Units     

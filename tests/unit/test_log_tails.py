@@ -7,12 +7,11 @@ from unittest import mock
 
 import pytest
 
-from distrun.agent.linux.syscalls import Inotify
-from distrun.agent.protocol import Cause, Code
-from distrun.job.folder import JobFolder
-from distrun.supervisor.line_search import LineSearch
-from distrun.supervisor.log_tails import LogTails, TailedLog
 from harness.loops import SimulatedLoop
+from harness.parts.linux import Inotify
+from harness.parts.protocol import Cause, Code
+from harness.parts.records import JobFolder
+from harness.parts.supervisor import LineSearch, LogTails, TailedLog
 
 BAR = "\r  0%|          | {step}/100000 [00:01<00:09, 1.00it/s]"
 

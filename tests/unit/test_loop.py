@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from distrun.agent.loop import Loop
-from distrun.job import events
-from distrun.supervisor.clients import Clients
-from distrun.supervisor.running_job import EventQueue
 from harness.loops import SimulatedLoop
+from harness.parts.agent import Loop
+from harness.parts.job import events
+from harness.parts.supervisor import Clients, EventQueue
 from harness.values import not_none
 
 

@@ -7,7 +7,7 @@ import socket
 import struct
 from typing import Any
 
-from distrun.agent.tasks.notify import NotifySocket
+from harness.parts.agent import NotifySocket
 
 
 def test_a_task_that_reports_without_end_does_not_stop_the_agent() -> None:

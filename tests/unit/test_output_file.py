@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from distrun.cli.output_file import write_file
-from distrun.errors import HostError, UsageError
+from harness.parts.cli import write_file
+from harness.parts.top import HostError, UsageError
 
 
 @pytest.fixture

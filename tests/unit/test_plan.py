@@ -7,15 +7,22 @@ from typing import Any
 
 import pytest
 
-from distrun import plan
-from distrun.plan import HostFacts, Placed, Plan, PortNeed, place, place_again, room_of_hosts
-from distrun.spec.host_spec import HostSpec, SlurmNode
-from distrun.spec.model import Memory, Placement, ProgramKind, ProgramSpec, Spec, Sync
-from distrun.spec.restart_spec import RestartSpec
-from distrun.strategies import STRATEGIES
-from distrun.supervisor.job_hosts import JobHosts
-from distrun.words.causes import cause_advice
 from harness.messages import hello
+from harness.parts.plan import (
+    HostFacts,
+    Placed,
+    Plan,
+    PortNeed,
+    place,
+    place_again,
+    plan,
+    room_of_hosts,
+)
+from harness.parts.settings import HostSpec, RestartSpec, SlurmNode
+from harness.parts.spec import Memory, Placement, ProgramKind, ProgramSpec, Spec, Sync
+from harness.parts.supervisor import JobHosts
+from harness.parts.top import STRATEGIES
+from harness.parts.words import cause_advice
 from harness.plans import FACTS, MWM, PS, SCRIPT, A, B, planned, refused, role, spec_of, task
 from harness.specs import load_text, refusal
 from harness.values import not_none

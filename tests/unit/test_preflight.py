@@ -14,25 +14,17 @@ from unittest import mock
 
 import pytest
 
-from distrun.agent.loop import Loop
-from distrun.agent.probe import dialer, marks
-from distrun.agent.probe.listener import Listener
-from distrun.agent.probe.probe import Probe
-from distrun.agent.protocol import Cause, Code, HoldPorts, PortsHeld, PortsRefused
-from distrun.agent.protocol import probe_messages as probe
-from distrun.agent.protocol.causes import Subject
-from distrun.agent.tasks.ports import PortHolder
-from distrun.cli.launch_view import LaunchView
-from distrun.job import events
-from distrun.preflight import Check, Grade
-from distrun.preflight.judgement import Answers, HostAnswers, judge
-from distrun.spec.host_spec import HostSpec
-from distrun.spec.model import ProgramKind, ProgramSpec, RoleSpec
-from distrun.supervisor.job_hosts import JobHosts
-from distrun.supervisor.probe import dialled_by
-from distrun.supervisor.round import Round
-from distrun.words.causes import cause_advice, cause_text
 from harness.messages import hello
+from harness.parts.agent import Listener, Loop, PortHolder, Probe, dialer, marks
+from harness.parts.cli import LaunchView
+from harness.parts.job import events
+from harness.parts.plan import Answers, Check, Grade, HostAnswers, judge
+from harness.parts.protocol import Cause, Code, HoldPorts, PortsHeld, PortsRefused, Subject
+from harness.parts.protocol import probe_messages as probe
+from harness.parts.settings import HostSpec
+from harness.parts.spec import ProgramKind, ProgramSpec, RoleSpec
+from harness.parts.supervisor import JobHosts, Round, dialled_by
+from harness.parts.words import cause_advice, cause_text
 from harness.plans import role, spec_of
 from harness.processes import alive
 from harness.values import not_none

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from distrun.job.printed_progress import PrintedProgress, Reading, plain_text, read_line
+from harness.parts.job import PrintedProgress, Reading, plain_text, read_line
 from harness.tables import read_table
 from harness.values import not_none
 

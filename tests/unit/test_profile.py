@@ -12,26 +12,19 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from distrun.advice import gpus
-from distrun.advice.model import Kind, Obstacle, Reason, Symptom
-from distrun.advice.profile import TaskProfile, find_slow_link, find_traffic, profile, straggler
-from distrun.advice.rules import advise_by_profiles
-from distrun.agent.linux import processes
-from distrun.agent.protocol import Order
-from distrun.agent.protocol.stack_messages import ProgramData, ProgramRequested, StacksDumped
-from distrun.agent.tasks import profile as sampling
-from distrun.cli.profile import network_lines, profile_view, speedscope
-from distrun.cli.stacks import problems
-from distrun.frozen import replace
-from distrun.job import stacks
-from distrun.job.stacks import Stacks
-from distrun.lifecycle import HostState, JobState, TaskPhase, TaskState
-from distrun.lifecycle.chunked_map import ChunkedMap
-from distrun.report.flame import read_flames
-from distrun.strategies import Role
-from distrun.supervisor.stack_collector import StackCollector
-from distrun.words.advice import advice_text, gpus_text, reason_text
 from harness.loops import SimulatedLoop
+from harness.parts.advice import Kind, Obstacle, Reason, Symptom, advise_by_profiles, gpus
+from harness.parts.agent import profile as sampling
+from harness.parts.cli import network_lines, problems, profile_view, speedscope
+from harness.parts.formats import advice_text, gpus_text, reason_text
+from harness.parts.job import Stacks, stacks
+from harness.parts.lifecycle import ChunkedMap, HostState, JobState, TaskPhase, TaskState
+from harness.parts.linux import processes
+from harness.parts.profile import TaskProfile, find_slow_link, find_traffic, profile, straggler
+from harness.parts.protocol import Order, ProgramData, ProgramRequested, StacksDumped
+from harness.parts.report import read_flames
+from harness.parts.supervisor import StackCollector
+from harness.parts.top import Role, replace
 from harness.requirements import need_tensorflow
 from harness.tables import read_table
 from harness.values import not_none

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from distrun.job import steps
-from distrun.job.printed_progress import PrintedProgress
-from distrun.words.progress import TimeLeft, progress_words, seconds_left
+from harness.parts.job import PrintedProgress, steps
+from harness.parts.words import TimeLeft, progress_words, seconds_left
 from harness.tables import read_table
 
 TABLE = Path(__file__).with_name("progress_forms.txt")

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from distrun.advice.model import Symptom
-from distrun.agent import protocol
-from distrun.agent.protocol import Code, stack_messages
-from distrun.job import events
-from distrun.lifecycle import JobPhase
-from distrun.spec.host_spec import HostSpec
-from distrun.spec.model import RoleSpec, Timeouts
-from distrun.strategies import Role
-from distrun.verdict.model import Kind
-from distrun.words.events import event_text
 from harness.hostile import EVIL, GOOD, HEARTBEAT, NOW, Agent, World
+from harness.parts.advice import Symptom
+from harness.parts.agent import protocol
+from harness.parts.job import events
+from harness.parts.lifecycle import JobPhase
+from harness.parts.protocol import Code, stack_messages
+from harness.parts.settings import HostSpec
+from harness.parts.spec import RoleSpec, Timeouts
+from harness.parts.top import Role
+from harness.parts.verdict import Kind
+from harness.parts.words import event_text
 from harness.values import not_none
 
 from .test_profile import RECORDING

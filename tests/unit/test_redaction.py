@@ -13,13 +13,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from distrun import lifecycle
-from distrun.agent.protocol import Code
-from distrun.bundle.archive import make_redactor
-from distrun.job.events import KINDS, decode, encode
-from distrun.job.folder import JobFolder
-from distrun.redaction.redactor import Redactor, own_words, secret_values
-from distrun.strategies import STRATEGIES, Role
+from harness.parts.job import KINDS, decode, encode
+from harness.parts.lifecycle import lifecycle
+from harness.parts.protocol import Code
+from harness.parts.records import JobFolder
+from harness.parts.report import Redactor, make_redactor, own_words, secret_values
+from harness.parts.top import STRATEGIES, Role
 from harness.scenarios import play
 
 KEY = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC"

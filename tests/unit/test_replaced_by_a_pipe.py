@@ -10,20 +10,14 @@ from typing import Any
 
 import pytest
 
-from distrun.agent import protocol
-from distrun.agent.files.blob_cache import BlobCache
-from distrun.agent.linux import facts
-from distrun.agent.linux.regular import open_to_append
-from distrun.agent.tasks import program, stacks
-from distrun.errors import HostError
-from distrun.job import history, record
-from distrun.job.folder import JobFolder
-from distrun.job.record import EventLog
-from distrun.job.resumption import spec_of
-from distrun.supervisor import stack_collector
-from distrun.supervisor.hosts import bootstrap
-from distrun.supervisor.hosts.log_mirror import LogMirror
-from distrun.words.causes import cause_text
+from harness.parts.agent import BlobCache, program, protocol, stacks
+from harness.parts.hosts import LogMirror, bootstrap
+from harness.parts.job import history, record
+from harness.parts.linux import facts, open_to_append
+from harness.parts.records import EventLog, JobFolder, spec_of
+from harness.parts.supervisor import stack_collector
+from harness.parts.top import HostError
+from harness.parts.words import cause_text
 
 DIGEST = "0" * 64
 

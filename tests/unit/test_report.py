@@ -6,22 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from distrun.agent.protocol import Cause, Code
-from distrun.frozen import replace
-from distrun.job import events
-from distrun.job.end_report import end_line, failure_report
-from distrun.job.folder import JobFolder
-from distrun.job.job import Job as RecordedJob
-from distrun.job.notes import job_notes
-from distrun.job.record import EventLog
-from distrun.job.status_view import headline
-from distrun.report import plots
-from distrun.report.page import Report
-from distrun.report.series import thinned
-from distrun.verdict.model import Kind, Verdict
-from distrun.words.causes import cause_advice, cause_text
 from harness.histories import Job, because
 from harness.long_job import write_long_job
+from harness.parts.job import Job as RecordedJob
+from harness.parts.job import end_line, events, failure_report, job_notes
+from harness.parts.protocol import Cause, Code
+from harness.parts.records import EventLog, JobFolder, headline
+from harness.parts.report import Report, plots, thinned
+from harness.parts.top import replace
+from harness.parts.verdict import Kind, Verdict
+from harness.parts.words import cause_advice, cause_text
 from harness.scenarios import play, verdicts
 
 MARKER = "--- attempt 1, 2026-03-01 12:00:01: restarted after worker:0 exited 5 ---\n"

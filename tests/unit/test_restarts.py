@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from distrun.agent.protocol.causes import Cause, Code
-from distrun.job import events
-from distrun.lifecycle import JOB, SIGKILL, SetTimer, may_recur
-from distrun.spec.restart_spec import RestartSpec
-from distrun.verdict.model import Kind, Verdict
-from distrun.words.causes import cause_text
 from harness.histories import backoff_over, because, restarts_planned, running
+from harness.parts.job import events
+from harness.parts.lifecycle import JOB, SIGKILL, SetTimer, may_recur
+from harness.parts.protocol import Cause, Code
+from harness.parts.settings import RestartSpec
+from harness.parts.verdict import Kind, Verdict
+from harness.parts.words import cause_text
 from harness.scenarios import play, scenarios, start_again
 
 

@@ -7,13 +7,12 @@ from unittest import mock
 
 import pytest
 
-from distrun.agent import protocol
-from distrun.agent.protocol import Progress
-from distrun.job import events
-from distrun.spec.model import Ready, Timeouts
-from distrun.supervisor import running_tasks
-from distrun.supervisor.running_tasks import RunningTask
 from harness.hostile import GOOD, NOW, World
+from harness.parts.agent import protocol
+from harness.parts.job import events
+from harness.parts.protocol import Progress
+from harness.parts.spec import Ready, Timeouts
+from harness.parts.supervisor import RunningTask, running_tasks
 from harness.values import not_none
 
 NAME = "worker:0"
@@ -24,7 +23,7 @@ def attempt(**plan: Any) -> tuple[RunningTask, mock.Mock]:
     known = {"name": NAME, "port": 2222, "is_awaited": False, "ready": Ready.PORT, **plan}
     told = mock.Mock()
     task = RunningTask(SimpleNamespace(**known), mock.MagicMock(), mock.Mock(), told)  # type: ignore[arg-type]
-    with mock.patch("distrun.supervisor.running_tasks.TailedLog") as tail:
+    with mock.patch.object(running_tasks, "TailedLog") as tail:
         task.start(protocol.TaskStarted(NAME, 1, 5, 0.0))
     moves = mock.Mock(is_moving=True, epochs_done=None)
     told.prints = lambda **values: tail.call_args.args[3](values, moves)

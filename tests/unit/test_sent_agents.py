@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from distrun.supervisor.hosts import bootstrap
-from distrun.supervisor.hosts.sent_agents import SentAgents
+from harness.parts.hosts import SentAgents, bootstrap
 
 DIGEST = "d" * 64
 COPY = f"/home/o'neill/.local/ein Blättchen/files/{DIGEST}"

@@ -15,20 +15,21 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from distrun.codec import from_json, to_json
-from distrun.errors import InvalidSpecError
-from distrun.spec.host_spec import HostSpec, SshSpec
-from distrun.spec.model import ProgramSpec, Spec, Timeouts
-from distrun.spec.nodes import Entry, Mapping, Node, Scalar, Sequence
-from distrun.spec.problems import Mark, Problems, SpecProblemsError
-from distrun.spec.reference import json_schema
-from distrun.spec.resources import templates
-from distrun.spec.restart_spec import RestartSpec
-from distrun.spec.schedulers import SlurmSpec
-from distrun.spec.schema import keys_of
-from distrun.spec.yamlnodes import MAX_BYTES, parse
-from distrun.spec.yamltext import yaml_text
 from harness.examples import examples
+from harness.parts.nodes import (
+    MAX_BYTES,
+    Entry,
+    Mapping,
+    Node,
+    Scalar,
+    Sequence,
+    keys_of,
+    parse,
+    yaml_text,
+)
+from harness.parts.settings import HostSpec, RestartSpec, SlurmSpec, SshSpec, json_schema, templates
+from harness.parts.spec import Mark, Problems, ProgramSpec, Spec, SpecProblemsError, Timeouts
+from harness.parts.top import InvalidSpecError, from_json, to_json
 from harness.specs import load_text, refusal
 
 from .test_spec_load import EVERYTHING, SMALL

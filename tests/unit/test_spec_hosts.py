@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from distrun.spec.host_spec import host_set
 from harness.command import write_program
+from harness.parts.settings import host_set
 from harness.specs import load_text, refusal
 
 

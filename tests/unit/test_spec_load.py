@@ -8,16 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from distrun.errors import UsageError
-from distrun.frozen import replace
-from distrun.job import run_spec
-from distrun.spec import program
-from distrun.spec.host_spec import HostSpec
-from distrun.spec.loader import load, load_mapping, reload
-from distrun.spec.model import Placement, ProgramKind, Sync
-from distrun.spec.restart_spec import RestartSpec
-from distrun.strategies import Role, Success
 from harness.command import write_program
+from harness.parts.job import run_spec
+from harness.parts.settings import HostSpec, RestartSpec
+from harness.parts.spec import Placement, ProgramKind, Sync, load, load_mapping, program, reload
+from harness.parts.top import Role, Success, UsageError, replace
 from harness.specs import load_text, refusal
 
 SMALL = """\

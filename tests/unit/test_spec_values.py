@@ -4,10 +4,8 @@ import math
 
 import pytest
 
-from distrun.spec import units
-from distrun.spec.nodes import Scalar
-from distrun.spec.problems import Problems
-from distrun.spec.yamlnodes import parse
+from harness.parts.nodes import Scalar, parse
+from harness.parts.spec import Problems, units
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,12 @@ from unittest import mock
 
 import pytest
 
-from distrun.agent.link import Lease
-from distrun.agent.loop import Loop
-from distrun.agent.protocol import Cause, Code, heartbeat_interval
-from distrun.agent.protocol.causes import CauseError
-from distrun.spec import machine
-from distrun.spec.host_spec import SshSpec
-from distrun.supervisor.hosts.link import MAX_CONNECTING, Link, Links, LinkState
-from distrun.supervisor.hosts.ssh_command import link_command
 from harness.command import write_program
+from harness.parts.agent import Lease, Loop
+from harness.parts.hosts import MAX_CONNECTING, Link, Links, LinkState, link_command
+from harness.parts.protocol import Cause, CauseError, Code, heartbeat_interval
+from harness.parts.settings import SshSpec
+from harness.parts.spec import machine
 from harness.values import not_none
 
 SHARED = SshSpec(options={"ControlPath": "/run/shared-%C"})

@@ -11,15 +11,12 @@ from typing import Any
 
 import pytest
 
-from distrun.agent import agent_dir
-from distrun.agent.files import blob_cache
-from distrun.agent.files.receiver import FileReceiver
-from distrun.agent.protocol import Message, file_messages
-from distrun.frozen import replace
-from distrun.supervisor.hosts.file_delivery import FileSender, list_parts
-from distrun.sync.file_selection import FileSelection
-from distrun.sync.manifest import LinkEntry, Manifest
-from distrun.words.causes import cause_text
+from harness.parts.agent import FileReceiver, agent_dir, blob_cache
+from harness.parts.hosts import FileSender, list_parts
+from harness.parts.protocol import Message, file_messages
+from harness.parts.sync import FileSelection, LinkEntry, Manifest
+from harness.parts.top import replace
+from harness.parts.words import cause_text
 from harness.values import not_none
 
 DEADLINE = 20.0

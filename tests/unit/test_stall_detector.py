@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from distrun.supervisor.stall_detector import QUIET_SECONDS, SUSPECT_SECONDS, StallDetector
 from harness.loops import SimulatedLoop
+from harness.parts.supervisor import QUIET_SECONDS, SUSPECT_SECONDS, StallDetector
 from harness.values import not_none
 
 STALL = 100.0

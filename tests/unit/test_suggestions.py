@@ -16,13 +16,11 @@ import pytest
 import yaml
 
 import distrun
-from distrun.cli import main
-from distrun.spec.model import SPEC
-from distrun.spec.problems import Problem, SpecProblemsError
-from distrun.spec.reference import reference
-from distrun.spec.value_warnings import check_values
-from distrun.tables import read_rows
-from distrun.words import causes as words
+from harness.parts.cli import main
+from harness.parts.settings import reference
+from harness.parts.spec import SPEC, Problem, SpecProblemsError, check_values
+from harness.parts.top import read_rows
+from harness.parts.words import causes as words
 from harness.specs import load_text
 from harness.tables import read_table
 

@@ -9,16 +9,18 @@ from typing import Any
 
 import pytest
 
-from distrun.errors import InvalidSpecError
-from distrun.frozen import replace
-from distrun.lint.check import check_program
-from distrun.spec.host_spec import HostSpec
-from distrun.spec.model import Spec, Sync
-from distrun.spec.resources import bundled_jobs
-from distrun.sync import file_selection
-from distrun.sync.file_selection import FileSelection, select_files
-from distrun.sync.manifest import Manifest
-from distrun.sync.unsent_files import file_beside_script, missing_file
+from harness.parts.lint import check_program
+from harness.parts.settings import HostSpec, bundled_jobs
+from harness.parts.spec import Spec, Sync
+from harness.parts.sync import (
+    FileSelection,
+    Manifest,
+    file_beside_script,
+    file_selection,
+    missing_file,
+    select_files,
+)
+from harness.parts.top import InvalidSpecError, replace
 from harness.plans import script_in, spec_of
 from harness.tables import read_table
 

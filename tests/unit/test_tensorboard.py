@@ -4,13 +4,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from distrun.agent import protocol
-from distrun.job import events
-from distrun.spec.model import TensorBoardSpec
-from distrun.supervisor import tensorboard
-from distrun.supervisor.tensorboard import TensorBoard
 from harness.loops import SimulatedLoop
 from harness.messages import port_of
+from harness.parts.agent import protocol
+from harness.parts.job import events
+from harness.parts.spec import TensorBoardSpec
+from harness.parts.supervisor import TensorBoard, tensorboard
 from harness.plans import spec_of
 
 

@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 import yaml
 
-from distrun.errors import InvalidSpecError
-from distrun.kubernetes.tfjob import convert
-from distrun.spec.loader import load_mapping
-from distrun.strategies import Role, Workers
+from harness.parts.kubernetes import convert
+from harness.parts.spec import load_mapping
+from harness.parts.top import InvalidSpecError, Role, Workers
 
 Json = dict[str, Any]
 

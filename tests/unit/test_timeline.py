@@ -8,23 +8,16 @@ from typing import Any
 
 import pytest
 
-from distrun.agent.protocol import Cause, Code
-from distrun.frozen import replace
-from distrun.job import events
-from distrun.job.folder import JobFolder
-from distrun.job.history import Sample
-from distrun.job.job import Job
-from distrun.job.record import EventLog
-from distrun.job.stacks import Place
-from distrun.job.timing import Activity, AttemptTiming, Phase, Span, Timing
-from distrun.lifecycle import TaskPhase, TaskState, Used
-from distrun.logs import TaskLog
-from distrun.report.outliers import Measure, outliers
-from distrun.report.series import panels
-from distrun.spec.model import Timeouts
-from distrun.strategies import Role
 from harness.histories import MWM, running
 from harness.logs import T0, append
+from harness.parts.job import Activity, AttemptTiming, Job, Phase, Place, Span, Timing, events
+from harness.parts.lifecycle import TaskPhase, TaskState, Used
+from harness.parts.logs import TaskLog
+from harness.parts.protocol import Cause, Code
+from harness.parts.records import EventLog, JobFolder, Sample
+from harness.parts.report import Measure, outliers, panels
+from harness.parts.spec import Timeouts
+from harness.parts.top import Role, replace
 
 A, B = "worker:0", "worker:1"
 RECORD: list[Any] = running(MWM, A, B, places={A: "gpu0", B: "gpu1"}).history

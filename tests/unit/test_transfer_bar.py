@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from distrun.cli.transfer_bar import TransferBar
+from harness.parts.cli import TransferBar
 
 
 def read_until(screen: int, wanted: str) -> str:

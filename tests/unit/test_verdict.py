@@ -7,16 +7,12 @@ from typing import Any
 
 import pytest
 
-from distrun.agent.protocol import Cause, Code
-from distrun.job import events
-from distrun.job.stacks import Place
-from distrun.lifecycle import STALL
-from distrun.verdict.model import Kind, LogTail, Verdict
-from distrun.verdict.success import success_verdict
-from distrun.verdict.trainers import without_contact
-from distrun.words.causes import cause_advice, cause_text
-from distrun.words.verdicts import evidence_text
 from harness.histories import MWM, running
+from harness.parts.job import Place, events
+from harness.parts.lifecycle import STALL
+from harness.parts.protocol import Cause, Code
+from harness.parts.verdict import Kind, LogTail, Verdict, success_verdict, without_contact
+from harness.parts.words import cause_advice, cause_text, evidence_text
 from harness.scenarios import check, play, scenarios, verdict_words, verdicts
 from harness.values import not_none
 

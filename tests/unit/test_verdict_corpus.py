@@ -15,13 +15,11 @@ from typing import Any
 import pytest
 
 import table
-from distrun.agent.protocol import Cause, Code
-from distrun.job import events
-from distrun.job.events import Outcome
-from distrun.verdict.analysis import analyze
-from distrun.verdict.model import Kind, LogTail, Verdict
-from distrun.words import causes as words
-from distrun.words.verdicts import evidence_text
+from harness.parts.job import Outcome, events
+from harness.parts.protocol import Cause, Code
+from harness.parts.verdict import Kind, LogTail, Verdict, analyze
+from harness.parts.words import causes as words
+from harness.parts.words import evidence_text
 from harness.scenarios import play
 from harness.tables import read_table
 from harness.values import not_none

@@ -11,19 +11,21 @@ from typing import Any
 
 import pytest
 
-from distrun.agent.protocol import Cause, Code
-from distrun.job import events
-from distrun.strategies import Role
-from distrun.verdict.log_analysis import LogAnalysis
-from distrun.verdict.lone_calls import find_lone_calls
-from distrun.verdict.model import Kind, LogTail, Verdict
-from distrun.verdict.task_failures import missing_checkpoint
-from distrun.words import events as event_words
-from distrun.words import formats
-from distrun.words.causes import cause_advice, cause_text
-from distrun.words.formats import clip, format_names, format_time, install_command, wrapped
-from distrun.words.verdicts import evidence_lines
 from harness.histories import MWM, Job
+from harness.parts.formats import clip, format_names, format_time, install_command, wrapped
+from harness.parts.job import events
+from harness.parts.protocol import Cause, Code
+from harness.parts.top import Role
+from harness.parts.verdict import (
+    Kind,
+    LogAnalysis,
+    LogTail,
+    Verdict,
+    find_lone_calls,
+    missing_checkpoint,
+)
+from harness.parts.words import cause_advice, cause_text, evidence_lines, formats
+from harness.parts.words import events as event_words
 from harness.scenarios import play, verdicts
 from harness.tables import read_table
 from harness.values import not_none

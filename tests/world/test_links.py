@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from distrun.job.control import unanswered
-from distrun.job.folder import JobFolder
+from harness.parts.hosts import host as host_module
+from harness.parts.records import JobFolder, unanswered
 from harness.values import not_none
 from harness.world import World
 
@@ -219,7 +219,7 @@ def test_our_own_sleep_is_blamed(world: Launch, monkeypatch: pytest.MonkeyPatch)
     job.cut("h2")
     job.cut("h3")
     later = time.clock_gettime(time.CLOCK_BOOTTIME) + 125
-    monkeypatch.setattr("distrun.supervisor.hosts.host._clock", lambda: later)
+    monkeypatch.setattr(host_module, "_clock", lambda: later)
     assert job.end() == 69
     assert "launcher_suspended" in job.outcome
     assert "\nworker:1, worker:2 were lost with h2, h3: no sign" in job.said()

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from distrun.agent.protocol import Cause, Code
-from distrun.supervisor.hosts.reach import Login, Purpose
+from harness.parts.hosts import Login, Purpose
+from harness.parts.protocol import Cause, Code
 from harness.world import World, _Reach
 
 Launch = Callable[..., World]

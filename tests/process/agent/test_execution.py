@@ -15,16 +15,12 @@ from unittest.mock import Mock
 
 import pytest
 
-from distrun.agent import protocol
-from distrun.agent.linux.forked_call import ForkedCall
-from distrun.agent.loop import Loop
-from distrun.agent.protocol import Cause, Code
-from distrun.agent.protocol.causes import CauseError
-from distrun.agent.tasks import program
-from distrun.supervisor.hosts import local
-from distrun.supervisor.hosts.ssh import open_connection
-from distrun.words.causes import cause_text
 from harness.agents import TIMEOUT, Host, MakeHost, open_local, script, with_stub
+from harness.parts.agent import Loop, program, protocol
+from harness.parts.hosts import local, open_connection
+from harness.parts.linux import ForkedCall
+from harness.parts.protocol import Cause, CauseError, Code
+from harness.parts.words import cause_text
 from harness.requirements import AS_ROOT, skip
 from harness.waiting import wait_until
 

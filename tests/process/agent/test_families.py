@@ -8,8 +8,8 @@ from pathlib import Path
 
 import psutil
 
-from distrun.agent import protocol
 from harness.agents import SLEEP, TIMEOUT, Host, MakeHost, children_of, pids_of, script, with_stub
+from harness.parts.agent import protocol, task
 from harness.processes import alive, with_argument
 from harness.waiting import wait_until
 
@@ -18,7 +18,7 @@ def test_an_exit_is_reported_at_once_and_the_end_when_all_are_gone(make_host: Ma
     """What a task leaves is ended although it ignores SIGTERM. It has an hour for that."""
     stub = (
         "import sys; sys.path.insert(0, sys.argv.pop(1)); from {module} import main; "
-        "from distrun.agent.tasks import task; task.KILL_GRACE = 3600.0; main()"
+        f"import {task.__name__} as task; task.KILL_GRACE = 3600.0; main()"
     )
     host = make_host(changed=partial(with_stub, stub))
     child = 'trap "" TERM; echo it ready $$; touch up; while :; do sleep 0.1; done'

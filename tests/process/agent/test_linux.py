@@ -11,21 +11,25 @@ from typing import Any
 
 import pytest
 
-from distrun.agent import orphans
-from distrun.agent.linux import processes
-from distrun.agent.linux.facts import NvidiaSmiError, ask_nvidia_smi
-from distrun.agent.linux.processes import reap_child
-from distrun.agent.linux.sock_diag import traffic
 from harness.command import write_program
+from harness.parts.agent import orphans
+from harness.parts.linux import (
+    NvidiaSmiError,
+    ask_nvidia_smi,
+    processes,
+    reap_child,
+    syscalls,
+    traffic,
+)
 from harness.processes import captured
 from harness.requirements import AS_ROOT, skip
 from harness.strangers import UID
 from harness.values import not_none
 from harness.waiting import wait_until
 
-BURST = """
+BURST = f"""
 import os, signal
-from distrun.agent.linux.syscalls import signal_pipe
+from {syscalls.__name__} import signal_pipe
 pipe = signal_pipe([signal.SIGCHLD, signal.SIGTERM])
 for _ in range(2000):
     os.kill(os.getpid(), signal.SIGCHLD)
@@ -63,8 +67,8 @@ PR_SET_DUMPABLE = 4  # linux/prctl.h
 USER = f"""
 import ctypes, json, os, sys
 sys.path[:0] = {sys.path!r}
-from distrun.agent.linux import processes
-from distrun.agent.linux.processes import reap_child
+import {processes.__name__} as processes
+reap_child = processes.reap_child
 if not os.geteuid():
     os.setgroups([])
     os.setgid({UID})

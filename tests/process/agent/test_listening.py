@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from distrun.agent import protocol
-from distrun.agent.protocol import probe_messages
-from distrun.words.causes import cause_text
 from harness import strangers
 from harness.agents import TIMEOUT, Host, MakeHost
+from harness.parts.agent import protocol
+from harness.parts.protocol import probe_messages
+from harness.parts.words import cause_text
 from harness.strangers import Stranger
 from harness.waiting import wait_until
 

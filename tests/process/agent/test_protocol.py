@@ -9,12 +9,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from distrun.agent import protocol
-from distrun.agent.linux import facts
-from distrun.agent.protocol.channel import encode
 from harness.agents import TIMEOUT, Host, MakeHost, children_of
 from harness.command import write_program
 from harness.messages import gpus_of
+from harness.parts.agent import protocol
+from harness.parts.channel import encode
+from harness.parts.linux import facts
 from harness.processes import alive
 from harness.pythons import python38
 from harness.requirements import skip

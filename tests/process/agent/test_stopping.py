@@ -8,8 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from distrun.agent import protocol
 from harness.agents import CATCHER, SLEEP, TIMEOUT, Host, children_of, pids_of, script
+from harness.parts.agent import protocol
 from harness.processes import alive
 from harness.waiting import wait_until
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from distrun.agent import agent_dir, protocol
-from distrun.agent.protocol import Code
 from harness import strangers
 from harness.agents import PLAIN_PYTHON, TIMEOUT, Host, MakeHost, script
+from harness.parts.agent import agent_dir, protocol
+from harness.parts.protocol import Code
 from harness.strangers import Stranger
 from harness.waiting import wait_until
 

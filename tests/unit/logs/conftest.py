@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from distrun.logs import Follower, TaskLog, View
 from harness.logs import PLAIN, Follow, Job
+from harness.parts.logs import Follower, TaskLog, View
 
 
 @pytest.fixture

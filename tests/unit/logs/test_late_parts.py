@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from distrun.agent.linux import syscalls
-from distrun.agent.logs.streamer import LogStreamer
-from distrun.agent.protocol import FollowLogs, LogData
-from distrun.job.chosen_logs import followed, joined_logs
-from distrun.job.folder import JobFolder, late_log_name, task_of_log
-from distrun.logs import JoinedLog, LatePart, TaskLog, View, merged
-from distrun.supervisor.hosts.log_mirror import LogMirror
 from harness.logs import T0, Job, append
+from harness.parts.agent import LogStreamer
+from harness.parts.hosts import LogMirror
+from harness.parts.linux import syscalls
+from harness.parts.logs import JoinedLog, LatePart, TaskLog, View, merged
+from harness.parts.protocol import FollowLogs, LogData
+from harness.parts.records import JobFolder, followed, joined_logs, late_log_name, task_of_log
 
 WHOLE = "".join(f"line {number}\n" for number in range(60)).encode()
 

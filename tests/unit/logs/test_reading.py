@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distrun.agent.linux.syscalls import Inotify
-from distrun.logs import Follower, TaskLog, View, line_ends, merged
-from distrun.logs.line_buffer import LONGEST_LINE, LineBuffer
 from harness.logs import PLAIN, T0, Follow, Job, caught_up, readable
+from harness.parts.linux import Inotify
+from harness.parts.logs import LONGEST_LINE, Follower, LineBuffer, TaskLog, View, line_ends, merged
+from harness.parts.logs import follower as follower_module
 from harness.tables import read_table
 
 
@@ -323,7 +323,7 @@ class TestFollower:
                 job.write("worker:0", b"b\n")
                 return super().watch_folder(path)
 
-        monkeypatch.setattr("distrun.logs.follower.Inotify", Late)
+        monkeypatch.setattr(follower_module, "Inotify", Late)
         job.write("worker:0", b"a\n")
         assert caught_up(follow(job.logs)) == b"worker:0 | a\nworker:0 | b\n"
 
@@ -333,7 +333,7 @@ class TestFollower:
         def used_up() -> Inotify:
             raise OSError(24, "inotify_init1: Too many open files")
 
-        monkeypatch.setattr("distrun.logs.follower.Inotify", used_up)
+        monkeypatch.setattr(follower_module, "Inotify", used_up)
         follower = follow(job.logs)
         assert follower.read() == []
         assert 0 < (follower.wait or 0) <= 0.1

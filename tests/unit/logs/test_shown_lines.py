@@ -6,10 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from distrun.logs.line_buffer import LineBuffer
-from distrun.logs.repeats import RepeatFolder
-from distrun.logs.startup_lines import StartupFilter
-from distrun.logs.view import Formatter, View
+from harness.parts.logs import Formatter, LineBuffer, RepeatFolder, StartupFilter, View
 
 TASKS = ["chief:0", "worker:0", "worker:1", "worker:2"]
 

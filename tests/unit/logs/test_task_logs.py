@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from distrun.agent.logs.task_logs import TaskLogs, index_of
-from distrun.agent.loop import Loop
-from distrun.agent.protocol import INDEX_RECORD
+from harness.parts.agent import Loop, TaskLogs, index_of
+from harness.parts.protocol import INDEX_RECORD
 
 SECONDS = 30.0
 

@@ -1,0 +1,5 @@
+"""What tests use of distrun's own code, by the part that it belongs to.
+
+Tests take it from here. So a module that is split or a class that is renamed changes a line here
+(`from distrun.job.folder import Folder as JobFolder`), and no test.
+"""

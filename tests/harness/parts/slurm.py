@@ -1,0 +1,1 @@
+from distrun.slurm import allocation, batch_job, commands, step_end
