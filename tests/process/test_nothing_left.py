@@ -294,7 +294,7 @@ def test_an_undying_nvidia_smi(distrun: Distrun, monkeypatch: pytest.MonkeyPatch
 
 
 UNENDED = f"""\
-import {leftovers.__name__} as leftovers
+from {leftovers.__package__} import leftovers
 from {HostError.__module__} import HostError
 from {main.__name__} import main
 leftovers.unended_error = lambda *_: HostError("it is not all ended")
