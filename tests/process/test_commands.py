@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from harness.command import Distrun
+from harness.parts.cli import wait as wait_command
 from harness.parts.job import control
 from harness.parts.lifecycle import JobState
 from harness.parts.records import JobFolder
@@ -37,7 +38,7 @@ def test_the_timeout_of_wait_is_for_all_jobs_together(
         waits.append(seconds)
         return waited(folder, SOON)
 
-    monkeypatch.setattr(wait, "time", clock)
+    monkeypatch.setattr(wait_command, "time", clock)
     monkeypatch.setattr(control, "wait_for_final_state", wait)
     distrun.asked("wait", "--timeout", "60s", *jobs)
     assert waits == [57.0, 54.0]
