@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.parts.job import events
-from harness.parts.lifecycle import lifecycle
+from harness.parts.lifecycle import JobState, lifecycle
 from harness.parts.verdict import Failure, FailureTracker, LogTail, Verdict, analyze
 
 HERE = Path(__file__).resolve().parent
@@ -34,7 +34,7 @@ class Row:
 
 
 def failures(history: Iterable[events.Event]) -> Iterator[Failure]:
-    tracker, state = FailureTracker(), lifecycle.JobState()
+    tracker, state = FailureTracker(), JobState()
     for event in history:
         before = state
         if isinstance(event, events.JobEnded):

@@ -18,7 +18,7 @@ import pytest
 
 from harness.command import Distrun, recorded_events
 from harness.parts.channel import LENGTH, channel
-from harness.parts.linux import Traces, facts, job_processes, labels, processes
+from harness.parts.linux import Ending, Traces, facts, job_processes, labels, processes
 from harness.parts.records import JobStore
 from harness.processes import alive, descendants, survivors
 from harness.strangers import Stranger
@@ -197,7 +197,7 @@ def test_only_the_process_that_was_seen_is_signalled() -> None:
 
 def test_a_process_of_another_user_is_not_taken_for_one_that_has_ended() -> None:
     with Stranger(
-        lambda report: report(f"{processes.Ending(0.1, lambda: [OWN_PROCESS], 0.1).run()}")
+        lambda report: report(f"{Ending(0.1, lambda: [OWN_PROCESS], 0.1).run()}")
     ) as stranger:
         assert stranger.report() == f"{[OWN_PROCESS]}"
 

@@ -14,7 +14,7 @@ from harness.histories import MWM, running
 from harness.loops import SimulatedLoop
 from harness.parts.agent import UsageSampler
 from harness.parts.job import Job, history, steps
-from harness.parts.linux import processes
+from harness.parts.linux import ChildUsage, processes
 from harness.parts.records import MOST_SAMPLES, HistoryLog, JobFolder, Sample, sampled
 from harness.parts.top import replace
 from harness.values import not_none
@@ -144,5 +144,5 @@ def test_the_peak_of_memory_is_that_of_all_processes_together() -> None:
     sampler = UsageSampler(loop, found.append)
     sampler.start(task)
     loop.call_next()
-    of_the_largest = processes.ChildUsage(0.0, 1 << 20, 0, 0)
+    of_the_largest = ChildUsage(0.0, 1 << 20, 0, 0)
     assert sampler.end(task, [of_the_largest])[1] == found[0].memory_bytes > 2 << 20

@@ -262,7 +262,7 @@ def test_where_jobs_are(home: str | None, tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(("text", "ended"), [("", ""), ("a\n", "a\n"), ("a\nb", "a\nb\n")])
 def test_an_unfinished_line_is_ended(tmp_path: Path, text: str, ended: str) -> None:
-    folder = job_folder.JobFolder(tmp_path)
+    folder = JobFolder(tmp_path)
     folder.logs.mkdir()
     folder.log_of("worker:0").write_text(text)
     assert folder.end_line("worker:0") == len(ended)

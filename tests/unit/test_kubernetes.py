@@ -24,6 +24,7 @@ from harness.parts.hosts import KubernetesReach, _Keeper
 from harness.parts.job import QueuedJob, control, order_of, queued_job, read_job, relay
 from harness.parts.job import folder as job_folder
 from harness.parts.kubernetes import (
+    Keeper,
     batch_job,
     guard,
     in_pod,
@@ -512,10 +513,10 @@ def target(reason: str, message: str) -> list[Json]:
 ALIVE: Json = {"running": {}}
 
 
-def _keeper(job: Json, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> keeper.Keeper:
+def _keeper(job: Json, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Keeper:
     monkeypatch.setattr(keeper, "Loop", mock.Mock())
     given = {"kubectl": [], "jobs": [job], "needs": [], "start": None, "lease": 9, **settings}
-    return keeper.Keeper(mock.Mock(), given)
+    return Keeper(mock.Mock(), given)
 
 
 # A pod in which only another container runs has not completed.

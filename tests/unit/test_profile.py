@@ -17,7 +17,7 @@ from harness.parts.advice import Kind, Obstacle, Reason, Symptom, advise_by_prof
 from harness.parts.agent import profile as sampling
 from harness.parts.cli import network_lines, problems, profile_view, speedscope
 from harness.parts.formats import advice_text, gpus_text, reason_text
-from harness.parts.job import Stacks, stacks
+from harness.parts.job import ProcessStacks, Stacks, stacks
 from harness.parts.lifecycle import ChunkedMap, HostState, JobState, TaskPhase, TaskState
 from harness.parts.linux import processes
 from harness.parts.profile import TaskProfile, find_slow_link, find_traffic, profile, straggler
@@ -83,7 +83,7 @@ def recorded(
     others: tuple[tuple[Frames, float], ...] = (),
     wait: float = 0.0,
     **more: Any,
-) -> stacks.ProcessStacks:
+) -> ProcessStacks:
     """What a host sends. `parts`: frames of the main thread, seconds, and cores in use meanwhile.
 
     `others`: the same of a second thread. `wait`: for a core, a share of the time.
@@ -382,7 +382,7 @@ def test_a_refused_look_is_said_in_short_with_what_to_do() -> None:
     )
     assert sampling.reason(said) == "Permission denied"
     why = sampling.reason(b"Error: Permission Denied: Try running again as 'sudo !!'\n")
-    (note,) = problems(Stacks(processes=[stacks.ProcessStacks(task="ps:0", pid=1, error=why)]))
+    (note,) = problems(Stacks(processes=[ProcessStacks(task="ps:0", pid=1, error=why)]))
     assert note.startswith("ps:0: Permission Denied; the host refuses that one process reads")
 
 

@@ -7,6 +7,6 @@ from distrun.job.json_output import event_fields, output_json
 from distrun.job.notes import job_notes
 from distrun.job.printed_progress import PrintedProgress, Reading, plain_text, read_line
 from distrun.job.queued_job import QueuedJob
-from distrun.job.stacks import Place, Stacks
+from distrun.job.stacks import Place, ProcessStacks, Stacks
 from distrun.job.stop_order import left, order_of
 from distrun.job.timing import Activity, AttemptTiming, Phase, Span, Timing

@@ -4,7 +4,7 @@ from distrun.agent.linux.facts import NvidiaSmiError, ask_nvidia_smi, usable_cor
 from distrun.agent.linux.forked_call import ForkedCall
 from distrun.agent.linux.gpus import gpus_used
 from distrun.agent.linux.job_processes import Traces
-from distrun.agent.linux.processes import reap_child
+from distrun.agent.linux.processes import ChildUsage, Ending, reap_child
 from distrun.agent.linux.regular import open_to_append
 from distrun.agent.linux.same_files import fingerprint
 from distrun.agent.linux.sock_diag import traffic

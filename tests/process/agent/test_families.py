@@ -10,6 +10,7 @@ import psutil
 
 from harness.agents import SLEEP, TIMEOUT, Host, MakeHost, children_of, pids_of, script, with_stub
 from harness.parts.agent import protocol, task
+from harness.parts.protocol import Code
 from harness.processes import alive, with_argument
 from harness.waiting import wait_until
 
@@ -156,7 +157,7 @@ def test_a_lease_lets_tasks_live_on_without_a_supervisor(make_host: MakeHost) ->
 def test_sigterm_to_the_agent_is_a_fault_and_ends_all(host: Host) -> None:
     family = mixed_family(host)
     os.kill(host.pid, signal.SIGTERM)
-    assert host.expect(protocol.Fault).cause.code is protocol.Code.AGENT_TERMINATED
+    assert host.expect(protocol.Fault).cause.code is Code.AGENT_TERMINATED
     assert host.expect_end() == 0
     assert not [each for each in family if alive(each)]
     assert {message.task for message in host.all(protocol.TaskEnded)} == {"worker:0", "worker:1"}

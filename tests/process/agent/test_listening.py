@@ -12,7 +12,7 @@ import pytest
 from harness import strangers
 from harness.agents import TIMEOUT, Host, MakeHost
 from harness.parts.agent import protocol
-from harness.parts.protocol import probe_messages
+from harness.parts.protocol import Cause, Code, probe_messages
 from harness.parts.words import cause_text
 from harness.strangers import Stranger
 from harness.waiting import wait_until
@@ -88,7 +88,7 @@ def test_a_stranger_on_a_tasks_port_is_a_fault(host: Host, address: str, is_awai
         assert stranger.report() == "listening"
         cause = host.expect(protocol.Fault).cause
         found = (cause.code, cause.port, cause.task)
-        assert found == (protocol.Code.PORT_OF_STRANGER, port, "store:0")
+        assert found == (Code.PORT_OF_STRANGER, port, "store:0")
     assert host.all(protocol.TaskListening) == []
 
 
@@ -171,7 +171,7 @@ def test_a_port_is_held_by_one_agent_only_and_free_after_it(make_host: MakeHost)
     ports = hold(first, 1)
     second.send(protocol.HoldPorts(1, ports))  # all or none
     (cause,) = second.expect(protocol.PortsRefused).causes
-    assert cause == protocol.Cause(protocol.Code.PORT_HELD_BY_JOB, port=ports[0])
+    assert cause == Cause(Code.PORT_HELD_BY_JOB, port=ports[0])
     first.send(protocol.Shutdown())
     first.expect_end()
     second.send(protocol.HoldPorts(0, ports))
@@ -208,7 +208,7 @@ def test_a_stranger_who_takes_the_name_of_a_port_is_named(make_host: MakeHost) -
         other = make_host()
         other.send(protocol.HoldPorts(0, ports))
         (cause,) = other.expect(protocol.PortsRefused).causes
-        assert (cause.code, cause.count) == (protocol.Code.PORT_NAME_TAKEN, strangers.UID)
+        assert (cause.code, cause.count) == (Code.PORT_NAME_TAKEN, strangers.UID)
     other.send(protocol.HoldPorts(0, ports))
     assert other.expect(protocol.PortsHeld).wanted == ports
 

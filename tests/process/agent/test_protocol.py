@@ -15,6 +15,7 @@ from harness.messages import gpus_of
 from harness.parts.agent import protocol
 from harness.parts.channel import encode
 from harness.parts.linux import facts
+from harness.parts.protocol import Code
 from harness.processes import alive
 from harness.pythons import python38
 from harness.requirements import skip
@@ -36,7 +37,7 @@ def test_it_refuses_another_protocol(make_host: MakeHost) -> None:
     host = make_host(configured=False)
     host.send(protocol.Configure(999, "job", str(host.folder), 0.0))
     refused = host.expect(protocol.Fault).cause
-    assert (refused.code, refused.count) == (protocol.Code.PROTOCOL_DIFFERS, 999)
+    assert (refused.code, refused.count) == (Code.PROTOCOL_DIFFERS, 999)
     assert host.expect_end() == 0
 
 
