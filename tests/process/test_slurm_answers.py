@@ -133,7 +133,7 @@ def test_without_slurm_nothing_is_left_of_a_submission(slurm: FakeSlurm, distrun
     for said in ("Requested node configuration is not available", "invalid partition specified"):
         slurm.says("sbatch", f"echo {said} >&2; exit 1")
         assert "sinfo" in distrun.told(69, "submit", distrun.cwd / "job.yaml")
-    assert "`distrun run --print-spec` writes one" in distrun.told(2, "submit", "train.py")
+    assert "distrun run --print-spec train.py > job.yaml" in distrun.told(2, "submit", "train.py")
     wanted = ("--set=cluster.worker={count: 2, gpus: 3}", "--set=program.pass_env=[OF_SETUP]")
     prepared = "--set=slurm.setup=[export OF_SETUP=1]"
     told = distrun.checked("submit", "job.yaml", "--dry-run", *wanted, prepared).stderr
