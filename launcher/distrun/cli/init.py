@@ -66,5 +66,6 @@ def command(template: str | None, output: str | None, force: bool, only_list: bo
             written.enter_context(write_file(name, replaces=force)).write(source.read_bytes())
     names = " and ".join(map(printable, files))
     check = printable(f"distrun validate {quote(spec)}")
-    console.print_message(f"wrote {names}; check it with: {check}")
+    own = "write your script's path and arguments into it, then " if template == "script" else ""
+    console.print_message(f"wrote {names}; {own}check it with: {check}")
     return 0

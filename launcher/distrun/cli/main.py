@@ -194,7 +194,8 @@ def _run(*, is_guarded: bool) -> int:  # noqa: PLR0911 - one line for each way t
     except click.ClickException as error:
         shown = io.StringIO()
         error.show(shown)
-        console.print_lines(shown.getvalue().splitlines())  # which escapes the arguments
+        lines = shown.getvalue().expandtabs(2).splitlines()
+        console.print_lines(lines)  # which escapes the arguments
         return error.exit_code
     except click.Abort:
         return 128 + signal.SIGINT

@@ -192,7 +192,8 @@ def _unknown_result(folder: JobFolder) -> DistrunError:
     fault = record.fault(str(folder.events_file))
     if fault is not None:
         return HostError(f"the record of job {folder.job_id} {fault}: {unknown}", hint=hint)
-    hint = f"to continue it: distrun resume {folder.job_id}; {hint}"
+    if folder.resolved_spec_file.exists():
+        hint = f"to continue it: distrun resume {folder.job_id}; {hint}"
     if leftovers.exist_here(folder):
         hint = f"its tasks still run; to end them: distrun kill {folder.job_id}"
     return InternalError(f"the supervisor of job {folder.job_id} died: {unknown}", hint=hint)

@@ -525,6 +525,7 @@ class Job:
         """The command that continues it; None if it runs, has succeeded, or is of elsewhere."""
         is_over = not self.is_running and self.record_fault is None
         can_resume = is_over and resumption.is_resumable(self.state)
+        can_resume = can_resume and self.folder.resolved_spec_file.exists()
         is_own = not can_resume or getattr(self.folder.batch_job(), "is_own", True)
         return f"distrun resume {self.folder.job_id}" if can_resume and is_own else None
 

@@ -123,7 +123,8 @@ def recorded_spec(folder: JobFolder) -> Spec:
         what = "a damaged spec.json" if os.path.lexists(path) else "no spec.json"
         raise HostError(
             f"job {folder.job_id} has {what}: its disk was full, or it is too old",
-            hint=f"launch it again: its spec is {folder.shown(folder.spec_file)}",
+            hint="repeat the command that started it; its spec was "
+            f"{folder.shown(folder.spec_file)}",
         ) from error
 
 
