@@ -88,9 +88,10 @@ def host_set(text: str) -> HostSet:
         raise HostSetError(f"must be {forms}, not {quoted(text)}")
     machine = "0".join(literals).rpartition("@")[2]
     if ":" in machine and ipv6(machine) is None:
+        name, _, slots = text.rpartition(":")
         raise HostSetError(
             f"has a ':' in {quoted(text)}, which is not an IPv6 address; the port of sshd belongs "
-            "in ssh.port or ~/.ssh/config, slots in `slots:`"
+            f"in ssh.port or ~/.ssh/config, slots in {{name: {name}, slots: {slots}}}"
         )
     if found.count > MAX_HOSTS:
         raise HostSetError(f"names more than {MAX_HOSTS} hosts in {quoted(text)}")
