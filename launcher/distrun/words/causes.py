@@ -808,6 +808,11 @@ _WHERE_TASKS_WERE = (
 ADVICE: dict[Code, Words] = {
     **{Code(code): text for code, text in _TO_DO.items()},
     Code.PORT_TAKEN: _advice_on_owner,
+    Code.POD_DELETED: lambda c: (
+        "`distrun resume` continues the job; with `kubernetes.volume_claim`, another pod does"
+        if c.name == "of its supervisor"
+        else _TO_DO[Code.POD_PREEMPTED.value]
+    ),
     Code.RESOURCE_LIMIT: lambda c: _resource_limit(c, 1),
     Code.FILE_NOT_WRITTEN: lambda c: (
         f"make room there, send less of it (program.sync), or set XDG_STATE_HOME {_FOR_LOGIN} to "
