@@ -77,6 +77,8 @@ def test_hosts_cannot_choose_our_address(seen_from: str, monkeypatch: pytest.Mon
     real, route = addresses._source_address, {"198.18.0.3": "10.1.1.1"}
     monkeypatch.setattr(addresses, "_source_address", lambda to: route.get(to) or real(to))
     assert own_address([hello("gpu1", "198.18.0.3", seen_from)]) == "10.1.1.1"
+    monkeypatch.setattr(addresses, "_is_own", lambda address: address == "10.9.9.9")
+    assert own_address([hello("gpu1", "198.18.0.3", "10.9.9.9")]) == "10.9.9.9"
 
 
 NO_ADDRESS = ("gpu1", "10.0.0.1 ", "10.0.0.1%$(id)", "fd00::1%;id")
