@@ -393,6 +393,7 @@ def test_a_job_whose_record_came_without_an_end_is_lost(
         answer.write_text(items)
         assert read_job(folder).phase == "lost", "whether or not the cluster still answers"
     for own in (True, False):
+        folder.resolved_spec_file.touch()
         folder.note_batch_job(BatchJob(id=NAME, namespace="n", is_released=True, is_own=own))
         job = read_job(folder)
         assert (job.phase, job.cause_word) == ("lost", "unknown_to_scheduler")
