@@ -270,7 +270,7 @@ SLIPS = {
     "launch -n 2 train.py --epochs 3": "to write its YAML file: distrun run --print-spec",
     "plan job.yaml --epochs=3": "distrun plan job.yaml -- --epochs",
     "launch job.yaml -n 2": "--set cluster.worker=2", "run --num-workers 2 train.py": "",
-    "plan job.yaml --strct": "Did you mean '--strict'?",
+    "plan job.yaml --strct": "Did you mean '--strict'?", "logs job.yaml": "did you mean 'job'?",
     "logs jobb": "did you mean 'job'?", "logs worker": "distrun logs -t worker",
     "logs job worker:0": "distrun logs job -t worker:0", "explain keras2": "",
     "explain backof": "restart.backoff", "init kerasfit": "", "--versio 2": "A command comes first",

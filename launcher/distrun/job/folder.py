@@ -596,7 +596,8 @@ class JobStore:
             raise UsageError(f"{query!r} fits several jobs: {_joined_ids(matches)}")
         there = f"there are: {_joined_ids(folders)}" if folders else "there are no jobs yet"
         names = [name for each in folders if (name := each.name())]
-        near = nearest(query, [*(each.job_id for each in folders), *names])
+        name = re.sub(r"\.(ya?ml|py)$", "", os.path.basename(query))  # of a file: its job's name
+        near = nearest(name, [*(each.job_id for each in folders), *names])
         hint = f"did you mean {near!r}? {there}" if near else there
         raise UsageError(f"there is no job {query!r}", hint=hint)
 
