@@ -280,7 +280,7 @@ def test_values_are_replaced_added_and_read_as_yaml(folder: Path) -> None:
     overrides = (
         "cluster.worker=4", "program.args=[--epochs, 5, 0.10]", "timeouts.grace=3s",
         "restart.max=7", "hosts[1].slots=2", "hosts[2]=gpu2", "program.env.A=b=c",
-        "cluster.evaluator={count: 1, env: {X: off}}", "name=a", "name=42",
+        "cluster.evaluator=1", "cluster.evaluator.env={X: off}", "name=a", "name=42",
     )  # fmt: skip
     text = f"{TEXT}restart:\n"
     spec = load_text(folder, text, overrides=overrides, extra_args=["--last"])

@@ -33,7 +33,7 @@ class RunCommand(ProgramCommand):
 
     def said_of(self, option: str, *_: object) -> str:
         if (name := option.strip("-")) in ("gpus", "cpus"):
-            return f"For two workers: -n 2 --set 'cluster.worker={{count: 2, {name}: 1}}'"
+            return f"For each worker: -n 2 --set cluster.worker.{name}=1"
         own = "The script's own options follow SCRIPT; `distrun run --help` lists those of run."
         return own + key_of(option)
 

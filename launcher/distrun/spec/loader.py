@@ -262,6 +262,9 @@ def _assigned(node: Node | None, steps: list[_Step], value: Node, mark: Mark, pa
         return replace(node, items=(*node.items[:step], new, *node.items[step + 1 :]))
     if node is None or (isinstance(node, Scalar) and node.empty):
         node = Mapping(mark, ())
+    if re.fullmatch(r"cluster\.\w+", path) and not isinstance(node, Mapping):
+        form = "addresses" if isinstance(node, nodes.Sequence) else "count"  # short for a mapping
+        node = Mapping(node.mark, (Entry(Scalar(node.mark, form), node),))
     if not isinstance(node, Mapping):
         raise _PathError(f"{path} is {describe(node)}, which has no key {quoted(step)}")
     found = node.get(step)

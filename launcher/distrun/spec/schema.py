@@ -44,6 +44,9 @@ def mismatch(node: Node, path: str, expected: str, problems: Problems, hint: str
     return FAILED
 
 
+_COLON = "write ': ', a colon and a space, after a key"
+
+
 def _mapping_hint(node: Node) -> str:
     """How to write as a mapping what is a list or a text, or ''."""
     if isinstance(node, Sequence):
@@ -54,7 +57,7 @@ def _mapping_hint(node: Node) -> str:
         is_whole = pairs and len(pairs) == len(node.items)
         return f"write {flow_style({pair[0]: pair[2] for pair in pairs})}" if is_whole else ""
     is_key = isinstance(node, Scalar) and re.match(r"[\w-]+\s?[:\uff1a]", node.text)
-    return "write ': ', a colon and a space, after a key" if is_key else ""
+    return _COLON if is_key else ""
 
 
 def bad_character(text: str) -> str | None:
@@ -376,6 +379,8 @@ class MappingSchema(Frozen, kw_only=True):
         near = None if problems.full else nearest(key.text, self.keys)
         if problems.full:
             hint: str | None = ""
+        elif key.text.partition(":")[0] in self.keys:
+            hint = _COLON
         elif strange := re.search(r"[^\S ]", key.text):
             hint = f"it has the character U+{ord(strange[0]):04X}; write plain spaces instead"
         elif path not in ("", key.text) and key.text in problems.top and not near:
