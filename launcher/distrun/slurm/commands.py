@@ -30,6 +30,7 @@ _ANSWER_CHARACTERS = 300
 _HINTS = {
     "node configuration": "what nodes have (cores, MB of memory, GPUs): sinfo -o '%P %D %c %m %G'",
     "nvalid partition": "correct slurm.partition: `sinfo` lists the partitions",
+    "configuration source": "is this a host of a Slurm cluster? It has no slurm.conf",
     "nvalid job id": "its allocation may have ended: leave this shell, or unset SLURM_JOB_ID",
 }
 """What to do if these words are in what a command printed."""
