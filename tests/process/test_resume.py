@@ -127,7 +127,8 @@ def test_a_lost_job_is_listed_with_its_command_and_continues(distrun: Distrun) -
     kill_supervisor(distrun, job)
     assert f"to continue it: distrun resume {job}" in distrun("ps", "-a").stderr
     rows = json.loads(distrun.asked("ps", "-a", "--json"))["jobs"]
-    assert [row["resume_command"] for row in rows] == [f"distrun resume {job}"]
+    found = [(row["resume_command"], row["running_task_count"]) for row in rows]
+    assert found == [(f"distrun resume {job}", 0)]
     with record.open("ab") as file:  # the last line is torn
         file.write(b'{"event":"TaskExited","at":17')
     repair(distrun)

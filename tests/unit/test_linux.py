@@ -1,13 +1,20 @@
 """What the kernel tells of processes: their limits, and who ran out of memory."""
 
 import os
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
 
 import pytest
 
+from harness.parts.agent import Listener, owner_of, receive_descriptors
 from harness.parts.linux import limits, oom, processes
+from harness.parts.protocol import Code
 from harness.parts.words import cause_text
+from harness.values import not_none
 
 LIMITS = """\
 Limit                     Soft Limit           Hard Limit           Units     
@@ -21,6 +28,30 @@ RECORD = (
     b"6,1203,88123,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,"
     b"oom_memcg=/job,task_memcg=/job,task=python3,pid=%d,uid=0\n SUBSYSTEM=memory\n"
 )
+
+
+def test_what_an_agent_runs_for_itself_is_no_tasks() -> None:
+    task: Any = SimpleNamespace(pid=1, log="/none", start=SimpleNamespace(label=1))
+    own = not_none(processes.find(os.getpid()))._replace(session=os.getsid(0))
+    assert owner_of(own, {"worker:0": task}, "job") is None
+    assert owner_of(own._replace(session=1), {"worker:0": task}, "job") is task
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_only_two_descriptors_are_a_link(count: int) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, open(os.devnull) as file:
+        socket.send_fds(theirs, [b"x"], [file.fileno()] * count)
+        before = os.listdir("/proc/self/fd")
+        passed = receive_descriptors(ours) or ()
+        list(map(os.close, passed))
+        assert (len(passed), os.listdir("/proc/self/fd")) == (2 if count == 2 else 0, before)
+
+
+def test_a_port_on_which_nothing_can_listen_is_told() -> None:
+    ports: Any = SimpleNamespace(held=[7], listen=mock.Mock(side_effect=OSError(98, "in use")))
+    (cause,) = Listener(mock.Mock()).open(ports, "greeting", "password")
+    assert (cause.code, cause.port, cause.errno) == (Code.PORT_NOT_LISTENING, 7, 98)
 
 
 class Host:

@@ -20,12 +20,14 @@ from harness.values import not_none
 def test_a_descriptor_that_an_earlier_call_closed_is_not_served() -> None:
     called: list[int] = []
     pipes = [os.pipe() for _ in range(2)]
+    silent, _ = unused = os.pipe()
 
     def on_ready(own: int, other: int) -> None:
         called.append(own)
         loop.unwatch(own)
         loop.unwatch(other)
-        os.close(other)
+        os.dup2(silent, other)  # the number is in use again
+        loop.watch(other, pytest.fail)
 
     with contextlib.closing(Loop()) as loop:
         numbers = [reader for reader, _ in pipes]
@@ -36,7 +38,7 @@ def test_a_descriptor_that_an_earlier_call_closed_is_not_served() -> None:
         assert loop.turn(0.0)
         loop.turn(0.0)
     assert len(called) == 1
-    for number in (*called, *(writer for _, writer in pipes)):
+    for number in (*unused, *numbers, *(writer for _, writer in pipes)):
         os.close(number)
 
 

@@ -12,9 +12,10 @@ from distrun.agent.probe import dialer, inspection, marks
 from distrun.agent.probe.inspection import inspect
 from distrun.agent.probe.listener import Listener
 from distrun.agent.probe.probe import Probe
-from distrun.agent.reattach import ReattachListener
+from distrun.agent.reattach import ReattachListener, receive_descriptors
 from distrun.agent.tasks import profile, program, stacks, task
 from distrun.agent.tasks.notify import NotifySocket
 from distrun.agent.tasks.ports import PortHolder
 from distrun.agent.tasks.program import write_marker
+from distrun.agent.tasks.task import owner_of
 from distrun.agent.tasks.usage import UsageSampler
