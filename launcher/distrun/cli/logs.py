@@ -81,7 +81,10 @@ def moment(value: str) -> float:
     help="Show only the last D, e.g. 10m, or what was written since a time, e.g. 2026-01-31T12:00.",
 )
 @click.option(
-    "--until", type=moment, metavar="D", help="Show only what was written before D or a time."
+    "--until",
+    type=moment,
+    metavar="D",
+    help="Leave out the last D, or what was written since a time.",
 )
 @all_output_option
 @click.option("--timestamps", is_flag=True, help="Show when each line was written.")

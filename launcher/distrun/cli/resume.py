@@ -45,7 +45,7 @@ class _Command(options.WithProgramArguments):
     multiple=True,
     metavar="HOST",
     help="Start without verifying that nothing of the job runs on HOST. If something does, two "
-    "attempts of a task run at once. For a host that is off for good; may be repeated.",
+    "attempts of a task run at once. For a host that is off for good. Repeatable.",
 )
 @options.no_preflight_option
 def command(
