@@ -48,8 +48,8 @@ def command(topic: str | None) -> int:
     """Explain a key of the spec, a verdict's kind, advice, or an exit code.
 
     KEY is a key's path or name, a kind such as `host_memory`, advice such as `retracing`, another
-    cause that `ps` shows, or an exit code. Without KEY, list the sections of the spec, the kinds, the
-    advice and the exit codes.
+    cause that `ps` shows, or an exit code. Without KEY, list the sections of the spec, the kinds,
+    the advice and the exit codes.
 
     \b
       distrun explain

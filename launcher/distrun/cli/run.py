@@ -105,8 +105,8 @@ class WorkerCount(click.IntRange):
     "--env",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Set a variable of the tasks. NAME alone takes its value from this shell, and the value is "
-    "not recorded. Repeatable.",
+    help="Set a variable of the tasks. NAME alone takes its value from this shell, and records "
+    "none. Repeatable.",
 )
 @click.option("-m", "--module", "is_module", is_flag=True, help="SCRIPT is a module's name.")
 @click.option("--print-spec", is_flag=True, help="Print the YAML file for `launch`; run nothing.")
