@@ -29,7 +29,7 @@ from .test_spec_messages import CASES
 IN_WORDS = read_table(Path(__file__).with_name("suggested_words.txt"), "in words")
 OTHERS = (
     # prose about a file as a whole, or about places elsewhere
-    "here:", "check the indentation, or", "begin with ", "indent with", "a spec is one document",
+    "here:", "check the indentation", "begin with ", "indent with", "a spec is one document",
     "remove the %", "YAML ", "put quotes around", "known: ", "these have one: ", "export it",
     "raise ", "on a busy machine", "it has the character", "write what is below", "write ': '",
     "tasks have ports of their own", "the port of sshd", "add gpu9", "add localhost",

@@ -402,6 +402,7 @@ def _role_hint(name: str) -> str:
     if name.startswith("param"):
         return "write ps"
     own = "a role of your own needs a program: {count: 1, script: serve.py}"
+    own = f"did you mean program.{name}?" if name in keys_of(ProgramSpec) else own
     return _ROLE_HINTS.get(name, "" if nearest(name, list(Role)) else own)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from distrun.errors import InvalidSpecError
 from distrun.frozen import Frozen
@@ -85,14 +86,14 @@ class Problems:
         places: where each value is written, by its path, such as `hosts[0].env`.
         keys: where its key is written, if it has one.
         with_unknown: the paths of mappings with unknown keys, which may be misspelt known ones.
-        top: the keys of the outermost mapping, which is the first one that is read.
+        top: the schema of the outermost mapping, which is the first one that is read.
     """
 
     def __init__(self) -> None:
         self.places: dict[str, Mark] = {}
         self.keys: dict[str, Mark] = {}
         self.with_unknown: set[str] = set()
-        self.top: Iterable[str] = ()
+        self.top: Any = None
         self._found: dict[Problem, None] = {}  # in the order in which they were found, each once
         self._left_out = 0
         self._closed: set[Mark] = set()

@@ -340,7 +340,7 @@ class MappingSchema(Frozen, kw_only=True):
         if not isinstance(node, Mapping):
             return mismatch(node, path or "the spec", self.expected, problems, _mapping_hint(node))
         section = Section(path, problems)
-        problems.top = problems.top or self.keys.keys()
+        problems.top = problems.top or self
         unknown = []
         for entry in node.entries:
             name = entry.key.text
@@ -383,10 +383,13 @@ class MappingSchema(Frozen, kw_only=True):
             hint = _COLON
         elif strange := re.search(r"[^\S ]", key.text):
             hint = f"it has the character U+{ord(strange[0]):04X}; write plain spaces instead"
-        elif path not in ("", key.text) and key.text in problems.top and not near:
+        elif path not in ("", key.text) and key.text in problems.top.keys and not near:
             hint = f"did you mean {key.text} at the top level?"
         else:
             hint = self.unknown_hint(key.text) if self.unknown_hint else ""
+            others = (keys_in(each.schema) for each in problems.top.keys.values())
+            if path and not hint and not near and any(key.text in each for each in others):
+                hint = problems.top.unknown_hint(key.text)
         if hint:
             problems.add(key.mark, message, hint)
         else:

@@ -167,10 +167,13 @@ def _syntax_hint(text: str, place: Any, problem: str) -> str:
     is_alias = place.column and culprit[place.column - 1] in "*&"
     is_text = is_reserved or is_range or is_variable or is_alias
     remedy = "put quotes around the text; " if is_text else ""
+    if problem.startswith(("did not find expected key", "did not find expected '-'")):
+        remedy = "check the indentation; "
     if problem.startswith("could not find expected ':'"):
         remedy = "write ': ', a colon and a space, after a key; "
     if problem.startswith("mapping values are not allowed"):
-        remedy = "check the indentation, or put quotes around a text with a colon; "
+        remedy = "check the indentation and the space after each ':', or put quotes around a text "
+        remedy += "with a colon; "
     return f"{remedy}here:\n    {shown}\n    {caret}^" if shown else ""
 
 
