@@ -264,7 +264,11 @@ class LogAnalysis:
     @cached_property
     def raised(self) -> Traceback | None:
         """The traceback of the exception that ended the program, else of one in another thread."""
-        latest = (each for each in reversed(self.tracebacks) if each.aside != LOGGING_ERROR)
+        latest = (
+            each
+            for each in reversed(self.tracebacks)
+            if each.aside != LOGGING_ERROR and (self._code == 1 or not each.is_ignored)
+        )
         ends = list(itertools.takewhile(self._may_be_end, latest))
         main = next((each for each in ends if not each.aside), None)
         child = next((each for each in ends if each.is_uncaught_aside), None)

@@ -295,7 +295,7 @@ _SETUP = (
          ),
          patterns=(r"\bversion `\w+_[\d.]+' not found\b",),
          line_patterns=(
-             r"\S+: (?:error while loading shared libraries|relocation error): .*",
+             r"\S+: (?:error while loading shared lib\w+|(?:relocation|symbol lookup) error): .*",
              r"Could not load library \S+\. Error: .*", r"Unable to load any of \{.*",  # cuDNN's
              r"(?:Runtime|Import)Error: (?:module compiled against A|numpy\.core\.\w+ failed to).*",
          )),
