@@ -34,6 +34,14 @@ _FOREIGN = re.compile(
 )
 _HINT_OF_FOREIGN = re.compile(r"(?i)epoc(?:a|he)|epoque|verlust|schritt")
 _MOST_CHARACTERS = 512
+_LOGGER = re.compile(
+    r"\A(?:INFO:[\w.]{1,40}:|\[\d{1,5},\d{1,5}\]<std\w{3}>:"
+    r"|(?:\[?(?:(?:\d{4}[-/])?\d\d[-/]\d\d[ T])?\d\d:\d\d:\d\d[\d.,]{0,8}"
+    r"|[IW]\d{4} \d\d:\d\d[^\]]{1,60}\]|\[(?:rank|default)\d{1,5}\]"
+    r"|\((?:\w{1,40} )?pid=\d{1,9}[^)]{0,40}\)|(?:[\w.]{1,40} - |\[[\w.]{1,40}\])?\[?INFO)"
+    r"[\s:|\]-]{1,4}){1,5}"
+)
+"""What loggers, and runners of several processes, write before a line."""
 _SHORT = re.compile(
     r"\A\W{0,8}(?:E\d{1,9}[\s,/|:]{1,4}[BSI]\d|(?:[Ee]poch|[Ss]tep|[Ii]ter|[Bb]atch)-\d{1,9}\b(?!\.\w))"
 )
@@ -99,7 +107,7 @@ _PAIRS = (
 )
 """An epoch and a step: `[2,  4000]`, `[2/25][400/782]`, `epoch 001:    100 / 1102`, `>2, 7/9`."""
 _NUMBERED = re.compile(
-    r"(?:(?P<known>(?:.{0,80}\] )?TimeHistory: .{1,60} between steps \d{1,15} and "
+    r"(?:(?P<known>TimeHistory: .{1,60} between steps \d{1,15} and "
     r"|tick (?=\d+\s+kimg)|Updates (?=\d+, num timesteps ))|.{0,80}\] "
     r"|(?P<row>\|\s{1,8}(?:\w{1,12}/)?total_timesteps\s{1,24}\|))?"
     r"\s{0,3}\[?\s{0,8}(?P<count>\d{1,15})(?P<total>)(?(known)\b|(?(row)\s{1,24}\||(?:"
@@ -111,8 +119,7 @@ _NUMBERED = re.compile(
 """A first number without a name, by its program's form, or with a loss and another value behind it:
 `12 [D loss: 0.6, acc.: 50%]`; or the row with the steps in a table of Stable-Baselines."""
 _FRACTION_FIRST = re.compile(
-    r"(?:.{0,80}(?:\] |INFO:\w{1,20}:))?"
-    r"(?:processed|train|(?:training )?progress:?(?: \d{1,3}(?:\.\d{1,4})?%)?)?"
+    r"(?:.{0,80}\] )?(?:processed|train|(?:training )?progress:?(?: \d{1,3}(?:\.\d{1,4})?%)?)?"
     r"\s{0,8}\(?\s{0,4}(?P<count>\d{1,9})\s?/\s?(?P<total>\d{1,9})\)?[\s:|,-]{1,4}"
     r"(?:(?P<epoch>epochs?\b)|(?=[a-z]{0,12}[_ ]?(?:loss|reward)\b))",
     _FLAGS,
@@ -155,7 +162,7 @@ _METRIC = re.compile(
 )
 _RATE = r"(?:it|step|batch|example|sample|image|img)\w{0,3}/s\w{0,5}(?: per \w{1,8})?"
 _BARE = re.compile(
-    r"(?P<logger>.{0,80}(?:[\]:|-]\s{1,4}|INFO:\w{1,20}:|INFO ))?"
+    r"(?P<logger>.{0,80}[\]:|-]\s{1,4})?"
     r"[\W_]{0,40}(?:(?P<timed>time (?:taken )?for )|(?P<trains>train\w{0,3} )"
     r"|(?:start|begin|end|finish|runn|done)\w{0,4} (?:of |with )?)?(?:global[_ ])?"
     r"(?:epoch|episode|generation|step|iter|iteration|batch|round|update)[\s:=#\[(]{0,8}\d{1,15}"
@@ -197,10 +204,11 @@ _OF_TEST = re.compile(
 """The steps of a test, or of a former best, would be taken for those of the training."""
 
 
-def read_values(line: str) -> dict[str, str] | None:
+def read_values(line: str, *, is_logged: bool = False) -> dict[str, str] | None:
     """Return what a line says by the keys of a report: EPOCH, EPOCHS, STEP, STEPS and metrics.
 
-    PERCENT is a share of the work. None if it does not look like progress.
+    PERCENT is a share of the work. None if it does not look like progress. `is_logged`: a logger
+    has written it.
     """
     line = line[:_MOST_CHARACTERS]
     bar = _BAR.search(line)
@@ -237,6 +245,7 @@ def read_values(line: str) -> dict[str, str] | None:
         return None
     is_told = (
         bare is None
+        or is_logged
         or "EPOCH" in values
         or any(map(bare.group, ("logger", "total", "rest", "trains")))
     )
@@ -310,11 +319,14 @@ class ProgressLines:
             line = _FOREIGN.sub(
                 lambda m: f"{_IN_ENGLISH.get((m[2] or '').lower(), '')} {m[1] or ''}", plain
             )
+        logger = _LOGGER.match(line)
+        is_logged = logger is not None and not _OTHER_WORK.search(logger[0])
+        line = _LOGGER.sub("", line, count=1) if is_logged else line
         if _SHORT.match(line):
             line = _OF_SHORT.sub(lambda m: "epoch " if m[1] else "step " if m[2] else " ", line)
         has_hint = _HINT.search(line) is not None
         values = self._table.read(line) if has_hint or self._table.keys else None
-        values = read_values(line) if values is None and has_hint else values
+        values = read_values(line, is_logged=is_logged) if values is None and has_hint else values
         if values is None:
             return []
         told = [each.end() for each in _METRIC.finditer(line[:_MOST_CHARACTERS])]
