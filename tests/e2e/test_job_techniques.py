@@ -14,7 +14,7 @@ import pytest
 from harness.command import Distrun
 from harness.preloaded import PreloadedPython
 from harness.processes import captured
-from harness.tables import read_cases
+from harness.tables import read_program
 from harness.training import MAIN, Alone, RunPython, Workers, notified
 from harness.values import not_none
 from harness.waiting import wait_until
@@ -23,7 +23,6 @@ from mnist_job import workarounds
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(800)]
 
 TECHNIQUES = Path(__file__).parent / "techniques"
-PROGRAMS = read_cases(Path(__file__).with_name("programs.txt"))["programs"].files
 ONE_AND_TWO = 1e-3
 """The largest distance between the final weights of one process and of two workers, as a share of
 the distance that one moves in its second epoch. Sums in another order cause 3e-6 of it. The
@@ -90,7 +89,7 @@ def test_two_workers_summarize_and_save_by_one_of_them(
         assert job.finish() == 0
     assert numbers(epoch_of(job.lines, 1)) == pytest.approx(first_epoch, abs=2e-3)
     assert (
-        float(run_python("-c", PROGRAMS["apart"], str(saved), str(one), cwd=tmp_path))
+        float(run_python("-c", read_program("apart.py"), str(saved), str(one), cwd=tmp_path))
         <= ONE_AND_TWO
     )
 
@@ -123,17 +122,17 @@ def test_fit_on_parameter_servers(
 
 
 def test_it_leaves_without_deleting_anything_and_flushes_what_is_written() -> None:
-    left = captured([sys.executable, "-c", PROGRAMS["leaves"]], cwd=MAIN.parent)
+    left = captured([sys.executable, "-c", read_program("leaves.py")], cwd=MAIN.parent)
     assert (left.returncode, left.stderr) == (42, "")
     assert left.stdout == "written the generated code is removed\n"
 
 
 def test_tensorflow_is_imported_with_keras_2_and_without_gc(run_python: RunPython) -> None:
-    assert run_python("-c", PROGRAMS["imports"], cwd=MAIN.parent) == "tf_keras 2"
+    assert run_python("-c", read_program("imports.py"), cwd=MAIN.parent) == "tf_keras 2"
 
 
 def test_a_clouds_metadata_service_is_not_found(run_python: RunPython) -> None:
-    assert run_python("-c", PROGRAMS["cloud"], cwd=MAIN.parent) == "GCE_CPU INTERNAL_CPU"
+    assert run_python("-c", read_program("cloud.py"), cwd=MAIN.parent) == "GCE_CPU INTERNAL_CPU"
 
 
 @pytest.mark.parametrize(
@@ -192,8 +191,8 @@ def test_sigterm_saves(distrun: Distrun, preloaded: PreloadedPython, small_mnist
 
 
 def test_a_workers_data_are_packed_and_begin_anew_nowhere(run_python: RunPython) -> None:
-    assert "all is as it must be" in run_python("-c", PROGRAMS["own_order"], cwd=MAIN.parent)
+    assert "all is as it must be" in run_python("-c", read_program("own_order.py"), cwd=MAIN.parent)
 
 
 def test_a_save_without_its_worker_is_retried_and_a_full_disk_told(run_python: RunPython) -> None:
-    assert run_python("-c", PROGRAMS["saved_again"], cwd=MAIN.parent) == "saved\nfull 2"
+    assert run_python("-c", read_program("saved_again.py"), cwd=MAIN.parent) == "saved\nfull 2"

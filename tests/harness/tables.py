@@ -42,3 +42,8 @@ def read_cases(file: Path) -> dict[str, Case]:
             lines[word].append(rest)
         cases[name] = Case(lines, dict(zip(files[::2], files[1::2], strict=True)))
     return cases
+
+
+def read_program(name: str) -> str:
+    """Return a program of `programs.txt`, which is beside this file."""
+    return read_cases(Path(__file__).with_name("programs.txt"))["programs"].files[name]

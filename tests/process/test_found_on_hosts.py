@@ -10,6 +10,7 @@ import pytest
 
 from harness.command import Distrun
 from harness.parts.linux import child_deaths
+from harness.tables import read_program
 from harness.waiting import wait_until
 
 NEEDY = """\
@@ -104,23 +105,7 @@ def test_who_has_a_port_is_named_with_task_and_job(distrun: Distrun) -> None:
     assert f"(pid {os.getpid()}) has it" in told
 
 
-CLUSTER = """\
-import json, os, socket, sys, time
-config = json.loads(os.environ["TF_CONFIG"])
-host, _, port = config["cluster"]["worker"][1].rpartition(":")
-if config["task"]["index"]:
-    server = socket.socket()
-    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    server.bind((sys.argv[1], int(port)))
-    server.listen()
-    time.sleep(60)
-time.sleep(2)
-try:
-    socket.create_connection((host, int(port)))
-except OSError as error:
-    sys.exit(f"cannot reach worker:1: {error}")
-sys.exit("reached")
-"""
+CLUSTER = read_program("cluster.py")
 
 
 def test_a_server_that_listens_on_loopback_only_is_blamed(distrun: Distrun) -> None:

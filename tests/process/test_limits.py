@@ -15,6 +15,7 @@ from harness.command import Distrun, recorded_events
 from harness.parts.records import JobFolder, connect
 from harness.processes import captured
 from harness.requirements import AS_ROOT, skip
+from harness.tables import read_program
 from harness.values import not_none
 from harness.waiting import wait_until
 
@@ -226,30 +227,7 @@ def test_a_job_that_cannot_be_created_leaves_nothing(
             shutil.rmtree(path)
 
 
-RECORDED = """
-import os, sys
-calls = sys.argv.pop(1)
-sync, write = os.fsync, os.write
-
-def note(text):
-    with open(calls, "a") as file:
-        print(text, file=file)
-
-def recorded_sync(descriptor):
-    sync(descriptor)
-    note("synced " + os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
-
-def recorded_write(descriptor, data):
-    for event in ("JobPlanned", "VerdictReached", "JobEnded"):
-        if b'"event":"%b"' % event.encode() in bytes(data).replace(b": ", b":"):
-            where = os.readlink(f"/proc/self/fd/{descriptor}")
-            note(("told " if where.startswith("socket") else "written ") + event)
-    return write(descriptor, data)
-
-os.fsync, os.write = recorded_sync, recorded_write
-from distrun.__main__ import main
-main()
-"""
+RECORDED = read_program("recorded.py")
 
 
 def test_plan_verdict_and_end_are_synced_and_the_end_before_it_is_told(distrun: Distrun) -> None:

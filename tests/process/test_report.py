@@ -22,33 +22,11 @@ from harness.json_page import PAGE, Reader
 from harness.long_job import write_long_job
 from harness.parts.records import Sample
 from harness.parts.report import Run, steps_of
+from harness.tables import read_program
 from harness.terminal import OpenTerminal
 from harness.waiting import wait_until
 
-STEPS = """\
-import os, socket, sys, time
-notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-notify.connect(os.environ["DISTRUN_NOTIFY"].replace("@", "\\0"))
-attempt = int(os.environ["DISTRUN_ATTEMPT"])
-print("hello <script>alert(1)</script> &amp;", os.environ.get("MY_TOKEN"), flush=True)
-first, last = (8, 14) if attempt else (1, 11)
-end = time.monotonic() + 2.5
-for step in range(first, last):
-    notify.send(f"STEP={step} STEPS=20 LOSS={1 / step}".encode())
-    time.sleep(0.7 if step == first else 0.02)
-notify.send(b"SAVING=1")
-while time.monotonic() < end:
-    time.sleep(0.02)
-notify.send(b"SAVING=0")
-open("saved-" + os.environ["DISTRUN_TASK"], "w").close()
-if not attempt and os.environ["DISTRUN_TASK"] == "worker:1":
-    while not os.path.exists("saved-worker:0"):
-        time.sleep(0.02)
-    time.sleep(0.2)
-    raise ValueError("broken on purpose")
-while not attempt:
-    time.sleep(0.02)
-"""
+STEPS = read_program("steps.py")
 SECRET = "verysecret-5-value"
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from harness import tfjobs
 from harness.command import Distrun, recorded_events
+from harness.tables import read_program
 
 # The workers exit 0 as soon as they have "trained"; those that decide wait for them, and save.
 TRAINS = """
@@ -37,31 +38,7 @@ def test_a_tfjob_runs_on_this_machine_and_its_servers_end_with_it(distrun: Distr
     assert sorted(done.stdout.splitlines()) == tfjobs.OUTPUT
 
 
-RENDEZVOUS = """
-import json, os, socket, sys, time
-
-def meet(host, port, rank, size):
-    if rank == 0:
-        server = socket.socket()  # no option that would let it share a port
-        server.bind(("", port))
-        server.listen()
-        others = [server.accept()[0] for _ in range(size - 1)]
-        print("met", sorted(other.recv(9).decode() for other in others))
-        for other in others:
-            other.sendall(b"done")
-        return
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            peer = socket.create_connection((host, port))
-            break
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
-    peer.sendall(str(rank).encode())
-    assert peer.recv(9) == b"done"
-"""
+RENDEZVOUS = read_program("rendezvous.py")
 TORCHRUN = """
 env = os.environ
 assert int(env["LOCAL_RANK"]) < int(env["LOCAL_WORLD_SIZE"])
@@ -98,7 +75,7 @@ def test_a_program_binds_the_port_of_its_address_if_the_spec_says_so(distrun: Di
     assert done.stdout == "chief:0  | met ['1', '2']\n"
     assert "warning" not in done.stderr
     asked = distrun("validate", spec)
-    assert "train.py:29:31: warning: the program uses DISTRUN_ADDRESS, and" in asked.stderr
+    assert "train.py:28:31: warning: the program uses DISTRUN_ADDRESS, and" in asked.stderr
     assert "program.binds_port: true" in asked.stderr
 
 

@@ -14,6 +14,7 @@ import pytest
 from harness.command import Distrun, python, recorded_events, write_program
 from harness.parts.linux import gpus_used
 from harness.processes import survivors
+from harness.tables import read_program
 from harness.terminal import OpenTerminal
 from harness.values import not_none
 from harness.waiting import wait_until
@@ -236,34 +237,7 @@ def test_the_function_of_the_page(distrun: Distrun, capfd: pytest.CaptureFixture
     assert capfd.readouterr() == ("", "")
 
 
-BARS = """
-import os, socket, sys, time
-from pathlib import Path
-
-folder, task = Path.cwd(), os.environ["DISTRUN_TASK"]
-
-def show(text):
-    sys.stdout.write(text)
-    sys.stdout.flush()
-
-def keras(step, loss=0.5):
-    done = 20 * step // 500
-    show("\\b" * 60 + f"\\r\\x1b[1m{step:3}/500\\x1b[0m \\x1b[32m{'━' * done}\\x1b[0m\\x1b[37m"
-        f"{'━' * (20 - done)}\\x1b[0m \\x1b[1m9s\\x1b[0m 25ms/step"
-        f" - accuracy: 0.9500 - loss: {loss:.4f}")
-
-def tqdm(step, after="", loss="0.25"):
-    bar = ("#" * (step // 10)).ljust(10)
-    show(f"\\rtrain: {step:3}%|{bar}| {step}/100 [00:12<00:30, 40.0it/s, loss={loss}]{after}")
-
-def report(text):
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
-        notify.sendto(text.encode(), "\\0" + os.environ["DISTRUN_NOTIFY"][1:])
-
-def wait_for(name):
-    while not (folder / name).exists():
-        time.sleep(0.02)
-"""
+BARS = read_program("bars.py")
 
 
 @pytest.fixture
