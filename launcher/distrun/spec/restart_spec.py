@@ -153,10 +153,7 @@ _RESTART_HINTS = {
     "roles": "write it as cluster.worker.restart",
     **{each.value: f"write it as cluster.{each.value}.restart" for each in Role},
 }
-_OF_JOB = {
-    each: f"write it as restart.{each}, for the whole job"
-    for each in ("min_workers", "host_failures")
-}
+_OF_JOB = ("min_workers", "host_failures")
 RESTART = MappingSchema(
     expected="a mapping such as {max: 3}",
     unknown_hint=_RESTART_HINTS.get,
@@ -170,7 +167,7 @@ ROLE_RESTART = OneOf(
     ),
     mapping=MappingSchema(
         expected=RESTART.expected,
-        unknown_hint={**_RESTART_HINTS, **_OF_JOB}.get,
+        unknown_hint=_RESTART_HINTS.get,
         keys={name: each for name, each in keys_of(RestartSpec).items() if name not in _OF_JOB},
     ),
 )

@@ -61,7 +61,6 @@ KUBERNETES_HINTS = {
         ("volumeMounts", "envFrom", "imagePullPolicy"),
         "write it in kubernetes.pod.spec.containers, in an item without a name",
     ),
-    "env": "write it as program.env",
     "resources": "write cpus, memory and gpus",
 }
 """Hints for unknown keys that are those of a pod's manifest."""
