@@ -66,7 +66,7 @@ def test_an_interrupt_during_the_imports_shows_no_traceback(distrun: Distrun) ->
     assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
 
 
-QUESTION = "s: stop the job, d: leave, else: go on"
+QUESTION = "s: stop the job, d: leave it, other keys: go on"
 
 
 def until(path: Path, end: str = "") -> str:

@@ -108,7 +108,7 @@ class _AttachedView(ShownJob):
             termios.tcsetattr(sys.stdin, termios.TCSADRAIN, mode)
         except (OSError, ValueError, AttributeError, termios.error):
             return False
-        self._view.ask("s: stop the job, d: leave, else: go on")
+        self._view.ask("s: stop the job, d: leave it, other keys: go on")
         self._session.watch(sys.stdin.fileno(), self._on_key)
         return True
 
