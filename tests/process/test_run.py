@@ -208,6 +208,8 @@ WRONG: tuple[tuple[list[str], int, str], ...] = (
     (["--set", "strateg=x", "train.py"], 65, "--set strateg=x: unknown key 'strateg'"),
     (["--worker", "2", "train.py"], 2, "Did you mean '--workers'?"),
     (["--strategy", "MirroredStrategy", "train.py"], 2, "Did you mean mirrored?"),
+    (["--time", "1h", "train.py"], 2, "--set slurm.time=12h"),
+    (["train.py", "--dry-run"], 2, "write -- before --dry-run"),
 )  # fmt: skip
 
 

@@ -92,11 +92,17 @@ class ProgramCommand(click.Command):
 
 def key_of(option: str) -> str:
     """How to set the one key of the spec that is called like an option; '' if there is none."""
+    from distrun.spec.nodes import flow_style
     from distrun.spec.reference import reference
 
     name = option.lstrip("-").replace("-", "_")
-    paths = [path for path, _ in reference() if path.rpartition(".")[2] == name and "<" not in path]
-    return f" To set the key {name}: --set {paths[0]}=VALUE." if len(paths) == 1 else ""
+    plain = (each for each in reference() if "<" not in each[0])
+    found = [each for each in plain if each[0].rpartition(".")[2] == name]
+    if len(found) != 1:
+        return ""
+    path, key = found[0]
+    setting = shlex.quote(f"{path}={flow_style(key.examples[0])}")
+    return f" To set the key {name}, for example: --set {setting}."
 
 
 class WithProgramArguments(ProgramCommand):

@@ -127,8 +127,8 @@ def command(overrides: tuple[str, ...], print_spec: bool, **values: Any) -> int:
     from distrun.job import run_spec
 
     given = {each.name: values.pop(each.name) for each in dataclasses.fields(run_spec.RunOptions)}
-    if given["args"][:1] == ("--",):  # as before the arguments of `launch`
-        given["args"] = given["args"][1:]
+    is_for_script = given["args"][:1] == ("--",)  # as before the arguments of `launch`
+    given["args"] = given["args"][is_for_script:]
     options = run_spec.RunOptions(**_with_nodes(given))
     words = [word for word in sys.argv[1:] if word != "--print-spec"]
     if print_spec and values["strict"]:
@@ -147,11 +147,13 @@ def command(overrides: tuple[str, ...], print_spec: bool, **values: Any) -> int:
         raise UsageError("--image is for pods, and the job has none", hint=hint)
     for choice in choices:
         console.print_message(choice)
-    if (option := _misplaced_option(options)) is not None:
-        console.print_message(
-            f"warning: {option} follows SCRIPT, so it is passed to it, and its text does not have "
-            f"{option.split()[0]}; for distrun, write it before SCRIPT"
-        )
+    if not is_for_script and (option := _misplaced_option(options)) is not None:
+        name = option.split()[0]
+        text = f"{option} follows SCRIPT, so it is passed to it, and its text does not have {name}"
+        if name in ("--dry-run", "--print-spec"):  # nothing should start
+            hint = f"write it before SCRIPT; to pass it to the script, write -- before {name}"
+            raise UsageError(text, hint=hint)
+        console.print_message(f"warning: {text}; for distrun, write it before SCRIPT")
     if not print_spec:
         return launch(spec, LaunchOptions(**values))
     console.print_text(spec.source.rstrip("\n"))
