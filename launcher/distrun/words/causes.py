@@ -120,6 +120,11 @@ _TOLD_BY_TEXT = (
     *(Code.PERMISSION_REFUSED, Code.TF_CONFIG_REFUSED, Code.TENSORFLOW_1_CODE),
     *(Code.VARIABLE_NOT_SET, Code.CONTAINER_NOT_STARTED, Code.FILES_UNREACHED),
 )
+_LED_TO = (
+    *(Code.TASKS_LOST_WITH_HOST, Code.HOST_LOST, Code.HOST_FAILED, Code.TASK_NOT_STARTED),
+    *(Code.PORT_IN_USE, Code.OWN_PORT_IN_USE, Code.SOME_PORT_IN_USE, Code.JOB_DID_NOT_START),
+)
+"""Causes whose own advice is for want of that on what led to them."""
 _NUMBERED_TYPE = re.compile(r"\b(type|data_type) (\d+)")
 _COLLECTIVES = dict(
     enumerate(("reduce", "broadcast", "gather", "permute", "all-to-all", "reduce-scatter"))
@@ -150,9 +155,9 @@ def cause_advice(cause: Cause) -> str | None:
     """Return what to do about it, or about what led to it; None if distrun has no advice."""
     said = _by_text(_REMEDIES, cause) if cause.code in _TOLD_BY_TEXT else ""
     own = said or _advice_on_limit(cause) or _words(ADVICE, cause)
-    if own or cause.code is Code.PREFLIGHT_FAILED:  # each check has been shown with its advice
-        return own
-    return next(filter(None, map(cause_advice, cause.within)), None)
+    if cause.code is Code.PREFLIGHT_FAILED or (own and cause.code not in _LED_TO):
+        return own  # of the preflight, each check has been shown with its advice
+    return next(filter(None, map(cause_advice, cause.within)), own or None)
 
 
 def error_words(error: Exception) -> str:
@@ -295,10 +300,6 @@ def _advice_within(cause: Cause) -> str:
     return "; ".join(filter(None, dict.fromkeys(map(cause_advice, cause.within))))
 
 
-def _inner_advice(cause: Cause) -> str | None:
-    return cause_advice(cause.within[0]) if cause.within else None
-
-
 def _advice_before_start(cause: Cause) -> str:
     lost = {Code.POD_DELETED, Code.POD_PREEMPTED}
     return "start it again" if {c.code for c in cause.within} & lost else _advice_within(cause)
@@ -435,11 +436,12 @@ def _elsewhere(cause: Cause) -> str:
 
 def _raise(cause: Cause, usual: str, instead: str) -> str:
     """The advice to raise the limit that was hit, if it is known, or to do something else."""
-    advice = _inner_advice(cause) or usual
+    advice = next(map(cause_advice, cause.within), None) or usual
     return f"{advice}, or {instead}" if advice else instead
 
 
-def _unhidden(line: str) -> str:
+def _unhidden(cause: Cause) -> str:
+    line = cause.path
     if line.endswith("(ignored)"):
         return "remove the `-` before that command of make, or make's option -i; "
     if _CODE_IGNORED.search(line):
@@ -499,13 +501,6 @@ def _start_timed_out(cause: Cause) -> str:
     return _INDENTED.join([text + format_names(cause.tasks), *waits])
 
 
-def _advice_on_start(cause: Cause) -> str:
-    if cause.is_disk_full:
-        room = "make room on the disk of distrun's folder, or set DISTRUN_HOME to another"
-        return _inner_advice(cause) or room
-    return _inner_advice(cause) or cause_advice(Cause(Code.PROGRAM_NOT_FOUND)) or ""
-
-
 def _tf_keras(cause: Cause) -> str:
     version = re.match(r"\d+\.\d+", cause.version)
     return f'"tf_keras=={version[0]}.*"' if version else "tf_keras"
@@ -531,6 +526,11 @@ _NAMED: dict[str, Callable[[Cause], Any]] = {
         c.name and c.path,
         f"; end a shared connection that hangs with `ssh -O exit -o ControlPath={c.path} {c.name}`",
     ),
+    "empty_batch": lambda c: _if(
+        "shape [0" in c.text,
+        "a shape that begins with 0 is an empty batch: the input of one task ended before that of "
+        "the others (use `repeat()` and a number of steps); ",
+    ),
     "error": _error,
     "exit": _exit,
     "exit_status": _exit_status,
@@ -544,6 +544,8 @@ _NAMED: dict[str, Callable[[Cause], Any]] = {
     "reasons": lambda c: _if(c.within, f": {_within(c)}"),
     "job": lambda _: _job_in_advice.get() or "JOB",
     "lines_within": _lines_within,
+    "lone_call": lambda c: _lone_call(c.path),
+    "lone_call_at_work": lambda c: _lone_call(c.expected),
     "logs": lambda _: f"distrun logs {_job_in_advice.get()}".rstrip(),
     "output": lambda c: c.expected or f"{_NAMED['logs'](c)} -t {c.task}",
     "more_checks": lambda c: _more_checks(c.count - 1),
@@ -581,19 +583,13 @@ _NAMED: dict[str, Callable[[Cause], Any]] = {
         "Python that runs the tasks (for tf.keras: write `from tensorflow import keras` instead of "
         "`import keras`)"
     ),
+    "unhidden": lambda c: _if(c.path, _unhidden(c)),
     "within": _within,
 }
 """What texts can name besides the fields of a cause."""
 
-_CHECK_HOST = """check that the host is up and reachable, and whether somebody ended distrun's agent
-    there; a slow link needs a longer `timeouts.link`"""
-_FREE_PORT = """end what holds the port (ss -ltnp shows it), or leave ports to distrun: give counts
-    instead of addresses in `cluster`"""
 _TF_COLLECTIVE_LIMIT = "`timeout_seconds` of tf.distribute.experimental.CommunicationOptions"
 _OWN_CONFIG = "write `program.tf_config: mine` (or `--set program.tf_config=mine`)"
-_SHARE_PORT = """distrun holds port {port} for the task, with SO_REUSEPORT: a server other than
-    TensorFlow's must set that option before it binds the port; or write
-    `program.binds_port: true`"""
 
 _SAID, _TO_DO = read_texts(__spec__, "causes.txt")
 TEXTS: dict[Code, Words] = {
@@ -797,14 +793,6 @@ TEXTS: dict[Code, Words] = {
     ),
 }
 
-_EMPTY_BATCH = (
-    "a shape that begins with 0 is an empty batch: the input of one task ended before that of the "
-    "others (use `repeat()` and a number of steps); "
-)
-_WHERE_TASKS_WERE = (
-    "the logs end with where each thread of each Python task was; `timeouts.stall` ends or "
-    "restarts such a job by itself"
-)
 ADVICE: dict[Code, Words] = {
     **{Code(code): text for code, text in _TO_DO.items()},
     Code.PORT_TAKEN: _advice_on_owner,
@@ -850,10 +838,11 @@ ADVICE: dict[Code, Words] = {
         + _if(not c.name, "; if it is only slow, raise timeouts.start")
     ),
     Code.HOST_NOT_PREPARED: _advice_before_start,
-    Code.TASK_NOT_STARTED: _advice_on_start,
-    Code.TASKS_LOST_WITH_HOST: lambda c: _inner_advice(c) or one_line(_CHECK_HOST),
-    Code.HOST_LOST: lambda c: _inner_advice(c) or one_line(_CHECK_HOST),
-    Code.HOST_FAILED: lambda c: _inner_advice(c) or one_line(_CHECK_HOST),
+    Code.TASK_NOT_STARTED: lambda c: (
+        "make room on the disk of distrun's folder, or set DISTRUN_HOME to another"
+        if c.is_disk_full
+        else _TO_DO[Code.PROGRAM_NOT_FOUND.value]
+    ),
     Code.STALLED: lambda c: (
         _if(
             c.path,
@@ -864,16 +853,6 @@ ADVICE: dict[Code, Words] = {
         + _lone_call(c.expected)
         + "the logs end with where each thread of each Python task was; a longer first step or "
         "evaluation needs a longer timeouts.stall"
-    ),
-    Code.TASKS_QUIET: lambda c: _lone_call(c.expected) + _WHERE_TASKS_WERE,
-    Code.TASKS_STOPPED: lambda c: _lone_call(c.expected) + _WHERE_TASKS_WERE,
-    Code.COLLECTIVES_MISMATCHED: lambda c: (
-        f"{_if('shape [0' in c.text, _EMPTY_BATCH)}"
-        f"{_lone_call(c.path)}every worker must call the same "
-        "collectives in the same order, with the same shapes and types: as many steps for each, "
-        "batches of one size (`drop_remainder=True`), and no all-reduce, gather or metric that "
-        "only some workers call; saving and evaluating may need all workers, too: `save`, "
-        "`evaluate` and `fit` must not be called by the chief alone"
     ),
     Code.ARGUMENTS_REFUSED: lambda c: (
         "check the arguments after the script; options of `distrun run` go before it: "
@@ -892,13 +871,6 @@ ADVICE: dict[Code, Words] = {
         c,
         "raise the limit on processes (`ulimit -u`, or pids.max of the cgroup)",
         "let the tasks use fewer threads (OPENBLAS_NUM_THREADS, OMP_NUM_THREADS, worker processes)",
-    ),
-    Code.PORT_IN_USE: lambda c: _inner_advice(c) or one_line(_FREE_PORT),
-    Code.OWN_PORT_IN_USE: lambda c: _inner_advice(c) or one_line(_SHARE_PORT).format(port=c.port),
-    Code.SOME_PORT_IN_USE: lambda c: (
-        _inner_advice(c)
-        or f"if the port is the task's own: {one_line(_SHARE_PORT).format(port=c.port)}; if it is "
-        "another: end what holds it (ss -ltnp shows it), and give each task of a host its own"
     ),
     Code.CHILD_KILLED: lambda c: (
         f"memory ran out{'' if c.within else ', perhaps (see dmesg)'}: use fewer worker processes, "
@@ -960,12 +932,6 @@ ADVICE: dict[Code, Words] = {
         )
     ),
     Code.CHILD_CRASHED: lambda c: cause_advice(c._replace(code=Code.CHILD_KILLED)) or "",
-    Code.EXCEPTION_HIDDEN: lambda c: (
-        f"{_if(c.path, _unhidden(c.path))}a program should not exit 0 after an exception: raise "
-        "it again, or sys.exit(1)"
-    ),
-    Code.TIMEOUT_HIDDEN: lambda c: f"{_unhidden(c.path)}or raise the limit",
-    Code.COMMAND_FAILED: lambda c: f"{_unhidden(c.path)}or end that command with `|| exit 1`",
     Code.NEVER_LISTENED: lambda c: (
         f"create the strategy that the spec names{_if(c.name, f' (`tf.distribute.{c.name}`)')}, "
         "with the TF_CONFIG that distrun sets, before anything else that uses TensorFlow; if the "
@@ -990,8 +956,5 @@ ADVICE: dict[Code, Words] = {
         if c.expected
         else f"{cause_advice(Cause(Code.WAITED_FOR_OTHERS))}; if the program's own TF_CONFIG is "
         f"meant, {_OWN_CONFIG}"
-    ),
-    Code.JOB_DID_NOT_START: lambda c: (
-        _inner_advice(c) or "see where its tasks wait, or raise timeouts.start"
     ),
 }
