@@ -192,6 +192,11 @@ def test_a_host_that_sends_fast_enough_is_waited_for_within_limits(clearing: Cle
     assert copy.st_blocks * 512 < LIMIT + 200_000
 
 
+def test_a_host_sends_the_logs_of_its_own_tasks_alone(clearing: Clearing) -> None:
+    clearing.advance(60, lambda: protocol.LogData("worker-9.log", 0, b"x"))
+    assert [each.name for each in clearing.copies.iterdir() if each.name != LOG] == []
+
+
 def test_a_client_is_searched_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk of a folder of PATH may hang later."""
     folders = [tmp_path / "first", tmp_path / "second"]

@@ -206,6 +206,7 @@ WRONG: tuple[tuple[list[str], int, str], ...] = (
     (["--hosts", "a:0", "train.py"], 65, "--hosts: hosts[0].slots"),
     (["--hosts", "a", "--hostfile", "x", "train.py"], 65, "--hostfile: hosts and hostfile"),
     (["--set", "strateg=x", "train.py"], 65, "--set strateg=x: unknown key 'strateg'"),
+    (["--set", "[0]=1", "train.py"], 65, "this is not PATH=VALUE"),
     (["--worker", "2", "train.py"], 2, "Did you mean '--workers'?"),
     (["--strategy", "MirroredStrategy", "train.py"], 2, "Did you mean mirrored?"),
     (["--time", "1h", "train.py"], 2, "--set slurm.time=12h"),

@@ -15,12 +15,13 @@ import pytest
 from harness.command import run_here
 from harness.histories import Job
 from harness.parts.agent import write_marker
+from harness.parts.cli import kill
 from harness.parts.job import control, events, leftovers, queued_job, record, resumption
 from harness.parts.job import folder as job_folder
 from harness.parts.linux import private_dir
 from harness.parts.protocol import Cause, Code
 from harness.parts.records import EventLog, JobFolder, JobStore, QueueEntry
-from harness.parts.top import HostError, UsageError, api, replace
+from harness.parts.top import HostError, InternalError, UsageError, api, replace
 from harness.parts.words import queue_text
 from harness.values import not_none
 
@@ -81,6 +82,28 @@ def test_a_suspended_supervisor_can_be_resumed(is_suspended: bool) -> None:
     hint = str(control.unanswered(folder).hint)
     assert ("kill -CONT 7" in hint) is is_suspended
     assert "kill -KILL 7; distrun kill job-a" in hint
+
+
+def test_a_supervisor_that_only_starts_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Mock(is_elsewhere=False, **{"supervisor_pid.return_value": 7})
+    folder.connect.side_effect = [None, None, Mock(**{"detach.return_value": -1})]
+    monkeypatch.setattr(control, "held_package", Mock())
+    monkeypatch.setattr(control, "Channel", Mock())
+    assert control.connect(folder) is not None
+    folder.connect.side_effect, folder.state().hosts = None, {}
+    folder.connect.return_value = None
+    with pytest.raises(InternalError):
+        control.connect(folder, patience=0.0)
+
+
+def test_a_job_that_has_ended_and_left_tasks_may_be_killed(
+    store: JobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = add(store, "mnist", order=1)
+    monkeypatch.setattr(JobFolder, "state", lambda _: Mock(phase=Mock(is_final=True)))
+    for places, may_run in (([], False), (["h1"], True)):
+        monkeypatch.setattr(leftovers, "places", lambda *_, found=places: found)
+        assert kill._may_run(folder) is may_run
 
 
 def test_ps_lists_the_last_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

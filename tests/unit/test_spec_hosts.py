@@ -7,7 +7,9 @@ import pytest
 
 from harness.command import write_program
 from harness.parts.settings import host_set
+from harness.parts.spec import find_target
 from harness.specs import load_text, refusal
+from harness.values import not_none
 
 
 @pytest.mark.parametrize(
@@ -99,6 +101,12 @@ def test_what_other_hosts_are_sent(tmp_path: Path, program: str, base: str | Non
         assert spec.sends_files == (is_needed is not None), host
         found = "" if base is None else str((here / base).resolve())
         assert spec.program.sync_base == found
+
+
+def test_the_hosts_own_python_runs_the_tasks_here(folder: Path) -> None:
+    text = "strategy: default\nprogram: {script: train.py, python: /p}\nhosts: [{name: localhost"
+    for own, python in (("}]", "/p"), (", python: /own}]", "/own")):
+        assert not_none(find_target(load_text(folder, text + own))).python == python
 
 
 def test_a_pipe_is_no_hostfile(folder: Path) -> None:
