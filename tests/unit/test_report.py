@@ -11,14 +11,18 @@ from harness.long_job import write_long_job
 from harness.parts.job import Job as RecordedJob
 from harness.parts.job import end_line, events, failure_report, job_notes
 from harness.parts.protocol import Cause, Code
-from harness.parts.records import EventLog, JobFolder, headline
-from harness.parts.report import Report, plots, thinned
+from harness.parts.records import EventLog, HistoryLog, JobFolder, Sample, headline
+from harness.parts.report import Report, Run, plots, thinned
 from harness.parts.top import replace
 from harness.parts.verdict import Kind, Verdict
 from harness.parts.words import cause_advice, cause_text
 from harness.scenarios import play, verdicts
 
 MARKER = "--- attempt 1, 2026-03-01 12:00:01: restarted after worker:0 exited 5 ---\n"
+SAMPLE = Sample(
+    at=1.0, attempt=0, cpu_seconds=1.0, memory_bytes=1, peak_memory_bytes=1, processes=1,
+    read_bytes=0, written_bytes=0, progress={"STEP": 7.0},
+)  # fmt: skip
 STARTS = "To enable them in other operations, rebuild TensorFlow with the appropriate flags.\n"
 
 
@@ -41,6 +45,12 @@ def failed() -> Job:
 
 def report(folder: JobFolder, job: Job, *shown: str) -> str:
     return "\n".join(failure_report(RecordedJob(folder, job.state), shown=shown))
+
+
+def test_a_job_that_was_only_sampled_has_its_last_step(folder: JobFolder) -> None:
+    keep(folder, failed())
+    HistoryLog(folder).append("worker:0", SAMPLE)
+    assert Run(folder).numbers["step"] == 7.0
 
 
 def test_last_lines_are_those_of_the_last_attempt(folder: JobFolder) -> None:

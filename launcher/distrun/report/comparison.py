@@ -86,10 +86,7 @@ class Run:
         """What the task that reports most has reported last; nan and inf are texts."""
         task = self._reporting(STEP) or next(iter(self._samples), "")
         of_tasks = {each.state.name: each.progress for each in self.job.tasks}
-        reported = of_tasks.get(task) or self.job.progress
-        samples = self._samples.get(task)
-        sampled = samples[-1].progress if samples and not reported else {}
-        return {**sampled, **progress_json(reported)}
+        return progress_json(of_tasks.get(task) or self.job.progress)
 
     def _reporting(self, key: str) -> str | None:
         """Return the task that has most samples with this key; the first of several."""

@@ -1,4 +1,4 @@
-from distrun.cli import batch_run, kill, main, output, resume, signals, wait
+from distrun.cli import batch_run, kill, main, output, resume, signals, terminal, wait
 from distrun.cli.launch_view import LaunchView
 from distrun.cli.output_file import write_file
 from distrun.cli.plan_view import show_plan

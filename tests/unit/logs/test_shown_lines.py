@@ -1,11 +1,14 @@
 """Which lines are shown: those that several tasks print alike, finished bars, start-up lines."""
 
+import io
 import random
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
+from harness.parts.cli import terminal
 from harness.parts.logs import Formatter, LineBuffer, RepeatFolder, StartupFilter, View
 
 TASKS = ["chief:0", "worker:0", "worker:1", "worker:2"]
@@ -270,3 +273,14 @@ def test_what_is_left_out_is_counted() -> None:
     assert (startup.count, startup.silent) == (2, {"worker:0"})
     startup.select("worker:0", b"y\n", counted=True)
     assert startup.silent == set()
+
+
+def test_a_live_line_that_has_not_changed_is_not_written_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(terminal, "can_redraw", lambda _: True)
+    output = io.BytesIO()
+    shown = terminal.Terminal(output, sys.stdout)
+    for text, count in (("1/2 up", 1), ("1/2 up", 1), ("2/2 up", 2)):
+        shown.show_status(text)
+        assert output.getvalue().count(b" up") == count
