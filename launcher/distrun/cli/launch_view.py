@@ -14,12 +14,14 @@ from distrun.cli import console
 from distrun.cli.output import Output
 from distrun.cli.terminal import Terminal
 from distrun.cli.transfer_bar import TransferBar
+from distrun.frozen import replace
 from distrun.job import events
 from distrun.lifecycle import JobState, TaskPhase, why_not_restarted
+from distrun.preflight import Grade
 from distrun.verdict.model import Verdict
 from distrun.words.causes import cause_advice, cause_text, check_text
 from distrun.words.events import event_text, quiet_advice
-from distrun.words.formats import clip, format_count, format_duration
+from distrun.words.formats import clip, format_count, format_duration, format_host_names
 from distrun.words.progress import progress_words, seconds_left
 
 _MOST_FINDINGS = 20
@@ -48,7 +50,8 @@ class LaunchView:
         self._started = time.monotonic()
         self._phase = "preparing the hosts"
         self._question = ""
-        self._findings = 0
+        self._found: list[events.PreflightFound] = []
+        """What the preflight has found, and is not shown yet: hosts often have the same."""
         self._alike = Counter[tuple[type, float]]()
         self._advice: set[str] = set()
         self._reasons: set[tuple[str, str]] = set()
@@ -135,11 +138,10 @@ class LaunchView:
             self._kill_due = due if self._kill_due is None else min(self._kill_due, due)
         if isinstance(event, events.PreflightStarted):
             self._phase = f"checking {format_count(event.hosts, 'host')}"
-        elif isinstance(event, events.PreflightFound):
-            self._show_finding(event)
-        elif isinstance(event, events.PreflightEnded) and self._findings > _MOST_FINDINGS:
-            hidden = self._findings - _MOST_FINDINGS
-            self.print(f"and {hidden} more: distrun events {state.job_id}")
+        if isinstance(event, events.PreflightFound):
+            self._found.append(event)
+        elif self._found:
+            self._show_findings(state.job_id)
         replaced_at = state.replacements[-1].at if state.replacements else None
         is_first_plan = isinstance(event, events.JobPlanned) and event.at != replaced_at
         if isinstance(event, _SHOWN) and not is_first_plan and not self._is_hidden(event, state):
@@ -171,16 +173,22 @@ class LaunchView:
                 self._reasons.add(reason)
         return text
 
-    def _show_finding(self, event: events.PreflightFound) -> None:
-        """Print a finding of the preflight. The same advice is printed once."""
-        self._findings += 1
-        if self._findings > _MOST_FINDINGS:
-            return
-        self.print(f"{event.grade.value}: {check_text(event)}")
-        advice = cause_advice(event.cause)
-        if advice is not None and advice not in self._advice:
-            self._advice.add(advice)
-            console.print_lines([f"  {advice}"])
+    def _show_findings(self, job_id: str) -> None:
+        """Print what the preflight has found, and advice, each once for all hosts that have it."""
+        alike: dict[tuple[Grade, Cause], list[events.PreflightFound]] = {}
+        for each in self._found:
+            alike.setdefault((each.grade, each.cause), []).append(each)
+        self._found = []
+        for found in list(alike.values())[:_MOST_FINDINGS]:
+            hosts = format_host_names(dict.fromkeys(each.host for each in found))
+            text = check_text(replace(found[0], host=hosts))
+            self.print(f"{found[0].grade.value}: {text}")
+            advice = cause_advice(found[0].cause)
+            if advice is not None and advice not in self._advice:
+                self._advice.add(advice)
+                console.print_lines([f"  {advice}"])
+        if hidden := sum(map(len, list(alike.values())[_MOST_FINDINGS:])):
+            self.print(f"and {hidden} more: distrun events {job_id}")
 
 
 _WHILE_RUNNING = (events.HostFault, events.HostLost)
