@@ -41,9 +41,16 @@ def sampled(
     ]  # fmt: skip
 
 
+def hung(rate: float) -> Sequence[Sample]:
+    """As of a task that reports every 15th step, and takes no more than 30."""
+    told = ((each, each.progress["STEP"] // 15 * 15) for each in sampled(rate, seconds=62))
+    return [replace(each, progress={"STEP": min(30.0, step)}) for each, step in told]
+
+
 @pytest.mark.parametrize(
     ("samples", "log", "symptom"),
     [
+        ([hung(4), hung(4), hung(2)], "", None),  # that all have reached the same shows later
         ([sampled(2), sampled(2), sampled(1.2)], "", Symptom.BEHIND),
         ([sampled(2), sampled(1.2)], RETRACES_ON, Symptom.BEHIND),  # at most one thing
         ([sampled(1.8), sampled(1.8), sampled(0.1)], "", Symptom.BEHIND),

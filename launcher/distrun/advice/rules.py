@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from distrun.advice.profile import SlowLink, Straggler, TaskProfile
     from distrun.job.history import Sample
 
-_FEWEST_SAMPLES, _FEWEST_STEPS = 16, 8
+_FEWEST_SAMPLES, _FEWEST_STEPS, _FEWEST_CHANGES = 16, 8, 6
 """What was seen less often is not reported."""
 _BEHIND = 0.7
 """Of the steps a second that the others of its role take: a task that takes fewer is behind."""
@@ -62,10 +62,12 @@ def advise(
         saving: by task, the share of its present attempt's time in which it has reported to save.
     """
     recent = {task: its for task, each in samples.items() if (its := _recent(each))}
-    each_one = {task: steps_a_second(_changes(its)) for task, its in recent.items()}
-    rates = {task: rate for task, rate in each_one.items() if rate}
+    changes = {task: _changes(its) for task, its in recent.items()}
+    rates = {task: rate for task, each in changes.items() if (rate := steps_a_second(each))}
     seconds = min((each[-1].at - each[0].at for each in recent.values()), default=0.0)
-    if (found := _find_behind(rates, seconds)) is not None:
+    # What changed a few times, as before a job hangs, may have done so long before it was sampled.
+    sure = {task: rate for task, rate in rates.items() if len(changes[task]) >= _FEWEST_CHANGES}
+    if (found := _find_behind(sure, seconds)) is not None:
         return found
     slowest = max(saving, key=lambda task: saving[task], default="")
     if saving.get(slowest, 0.0) >= LEAST_GAIN:
