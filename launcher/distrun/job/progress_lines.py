@@ -48,7 +48,7 @@ _SHORT = re.compile(
 _OF_SHORT = re.compile(r"\b(?:(E)|([BSI]))(?=\d)|(?<=[a-z])-(?=\d)")
 """`E1 B200 loss 0.3`, and `Epoch-3: loss-0.7`."""
 _MOST_FORMS = 32
-_NUMBER = r"[-+]?\d{1,20}(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?"
+_NUMBER = r"[-+]?\d{1,40}(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?"
 _ANY_NUMBER = re.compile(rf"{_NUMBER}|\b(?:nan|inf)\b", _FLAGS)
 _WHOLE = r"(?:\d{1,3}(?:,\d{3}){1,4}(?!,?\d)|\d{1,15}(?!\d|[km]\b|e[-+]?\d))"
 """No number with a letter after it: `12k`, `1e3`."""
