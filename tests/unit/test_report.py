@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.histories import Job, because
+from harness.histories import MWM, Job, because, running
 from harness.long_job import write_long_job
 from harness.parts.job import Job as RecordedJob
 from harness.parts.job import end_line, events, failure_report, job_notes
@@ -51,6 +51,16 @@ def test_a_job_that_was_only_sampled_has_its_last_step(folder: JobFolder) -> Non
     keep(folder, failed())
     HistoryLog(folder).append("worker:0", SAMPLE)
     assert Run(folder).numbers["step"] == 7.0
+
+
+def test_hosts_that_were_lost_alike_are_named_together(folder: JobFolder) -> None:
+    job = running(MWM, "worker:0", "worker:1", places={"worker:0": "h1", "worker:1": "h2"})
+    for host, address in (("h1", "10.0.0.1"), ("h2", "10.0.0.22")):
+        silence = Cause(Code.SSH_TIMED_OUT, text=f"ssh: connect to host {address} port 22")
+        job(events.HostLost, host=host, cause=Cause(Code.HOST_SILENT_TOO_LONG, within=(silence,)))
+    lost = [each for each in job_notes(RecordedJob(folder, job.state)) if " lost: " in each]
+    assert len(lost) == 1
+    assert lost[0].startswith("h1, h2 are lost: since ")
 
 
 def test_last_lines_are_those_of_the_last_attempt(folder: JobFolder) -> None:

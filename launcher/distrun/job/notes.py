@@ -127,10 +127,14 @@ def _notes_on_run(job: Job) -> list[str]:
 def _alike(
     found: Iterable[tuple[HostState, Cause, float | None]],
 ) -> Iterator[tuple[str, Cause, float | None]]:
-    """Group what is the same but for the host's name, in the same minute: the first's stands."""
+    """Group what is the same but for the host's name or address, in the same minute.
+
+    What is said is that of the first one.
+    """
     groups = dict[tuple[str, float], list[tuple[HostState, Cause, float | None]]]()
     for host, why, since in found:
-        words = re.sub(rf"\b{re.escape(host.name)}\b", "", cause_text(why))
+        own = rf"\b(?:{re.escape(host.name)}|\d{{1,3}}(?:\.\d{{1,3}}){{3}})\b"
+        words = re.sub(own, "", cause_text(why))
         groups.setdefault((words, (since or 0.0) // 60), []).append((host, why, since))
     for group in groups.values():
         yield format_host_names([host.name for host, *_ in group]), *group[0][1:]
