@@ -83,10 +83,10 @@ def test_modules_beside_the_script_are_read_as_well(lint: Any) -> None:
 
 def test_a_missing_module_has_a_suggestion(lint: Any) -> None:
     hints = {
-        "helpr": "did you mean 'helper'?", "tensorflow": "run python -m pip install tensorflow",
-        "trains": "install it for this interpreter, or correct the name", "outer": "it is in /",
+        "helpr": "did you mean 'helper'? Or inst", "tensorflow": "run python -m pip install tens",
+        "trains": "install it or correct its name", "outer": "it is in /", "helpers": "it is in /",
     }  # fmt: skip
-    beside = {"helper": "", "../outer": ""}
+    beside = {"helper": "", "../outer/inner": "", "src/helpers": ""}
     for name, hint in hints.items():  # train.py is the script
         (found,) = lint(f"import {name}\nimport helper\n", beside=beside, lacks=name)
         words = f"there is no module {name!r}: neither beside the script, nor in python"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from distrun.lint.module import ROLES, UNKNOWN, Sure, Use
 from distrun.spec.model import OWN_PORT
 from distrun.spec.packages import PIP_NAMES
-from distrun.spec.problems import Mark, Problem, nearest, quoted
+from distrun.spec.problems import Mark, Problem, nearest
 from distrun.spec.program_strategy import (
     OF_STRATEGY,
     STRATEGIES_BY_CLASS,
@@ -231,13 +231,13 @@ def missing_module(program: Program, _: Spec) -> Iterator[Problem]:
         if top not in program.missing or any(each.endswith(f"{top}.py") for each in program.words):
             continue  # one whose file it names it may write
         near = nearest(top, program.beside - {stem})  # it does not import itself
-        other = "install it for this interpreter, or correct the name"
-        hint = other if near is None else f"did you mean {quoted(near)}?"
-        if near is None and (other := program.folder_above(top)):
+        hint = f"did you mean {near!r}? Or install it" if near else "install it or correct its name"
+        if top != package and (other := program.folder_above(top)):
             hint = f"it is in {other}: set PYTHONPATH={other}"
         packages = " ".join(sorted(PIP_NAMES & program.missing))
         hint = f"run {program.install} {packages}" if top in PIP_NAMES else hint
-        hint = as_module if top == package else hint
+        if top == package and {"__init__", *use.name.split(".")[1:2]} & program.beside:
+            hint = as_module
         message = f"there is no module {top!r}: neither beside the script, nor in {program.python}"
         needs = (each for each in program.run if each.name.startswith("tensorflow.keras"))
         is_sure = is_certain and (use.is_import or any(each.sure for each in needs))

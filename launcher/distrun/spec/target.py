@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import sys
+from glob import escape, glob
 
 from distrun.frozen import Frozen
 from distrun.spec.model import ProgramKind, Spec
@@ -77,12 +78,12 @@ def _module(name: str, folder: str, python: str | None) -> Target:
 
 
 def folder_above(folder: str, module: str) -> str:
-    """Return which of the three folders above has a module; empty: none of them."""
+    """Return which of the three folders above, or of `src` below, has a module; empty: none."""
     above = [os.path.abspath(folder)]
     above += (os.path.dirname(above[-1]) for _ in range(3))
-    files = (f"{module}.py", f"{module}/__init__.py")
-    found = (each for each in above[1:] for file in files if os.path.isfile(f"{each}/{file}"))
-    return next(found, "")
+    files = (f"{module}.py", f"{module}/*.py")
+    folders = (f"{above[0]}/src", *above[1:])
+    return next((e for e in folders for file in files if glob(f"{escape(e)}/{file}")), "")
 
 
 def how_to_run(path: str) -> str:

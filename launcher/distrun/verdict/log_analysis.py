@@ -272,8 +272,11 @@ class LogAnalysis:
         ends = list(itertools.takewhile(self._may_be_end, latest))
         main = next((each for each in ends if not each.aside), None)
         child = next((each for each in ends if each.is_uncaught_aside), None)
-        if main is not None and main.linked is not None and self._is_of_handler(main, main.linked):
-            return main.linked
+        handled = None if main is None else main.linked
+        # An ImportError without a text says less than the one that it follows.
+        is_bare = main is not None and str(main.message) == "ImportError"
+        if main is not None and handled and (is_bare or self._is_of_handler(main, handled)):
+            return handled
         said = "" if main is None else "\n".join(str(each.message) for each in main.chain())
         if main is None or (child is not None and OF_CHILD.search(said)):
             return child or (ends[0] if ends else None)
@@ -284,10 +287,19 @@ class LogAnalysis:
         last = self.raised
         later = self._later_lines(last) if last is not None and last.linked is None else -1
         all_shown = [each for each in self.tracebacks if not each.is_ignored]
+        said = "" if last is None else str(last.message)
+        of_command = [each for each in all_shown if self._is_of_command(each, said)]
         row = [e for e in all_shown if self._later_lines(e) == later or self._ends_rank(e)]
-        handled = [each.linked for each in row]
-        shown = (each for each in row if each not in handled and each != last)
-        yield from (self.until(each.stop) for each in itertools.islice(shown, _MOST_PROCESSES))
+        handled = [each.linked for each in row + of_command]
+        shown = (e for e in all_shown if e in row + of_command and e not in handled and e != last)
+        for each in itertools.islice(shown, _MOST_PROCESSES):
+            yield self.until(each.stop if each in row else self._message_ends[each.exception])
+
+    def _is_of_command(self, which: Traceback, said: str) -> bool:
+        """Whether a script printed it that a failed command has run."""
+        script = _FRAME.match(self.lines[which.first + 1]) if OF_PROGRAM.search(said) else None
+        names = re.findall(r"[\w.-]+", said)
+        return script is not None and script[1].rpartition("/")[2] in names
 
     def _may_be_end(self, which: Traceback) -> bool:
         """Whether the lines after a traceback may come from a program that ends by it."""

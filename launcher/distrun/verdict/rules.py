@@ -162,6 +162,7 @@ _OLD_CODE = (
              r"add_weight\(\) got multiple values for argument 'shape'|Received: add_weight\('",
              r"[Ff]ile(?:name|path)\b.{0,99} must end in `\.(?:weights\.h5|keras)`",
              r"Invalid filepath extension for saving|(?:deprecated in|available with) Keras 3\b",
+             r"requires tf\.keras to be Keras version 2|Keras 3, but this is not yet supported",
              r"Keras 3 only supports|: Only input tensors may be passed as positional arguments\.",
              r"`units`, expected a positive integer\. Received: units=[1-9]\d*$",  # NumPy's
              r"A KerasTensor (?:cannot be used as input to a TensorFlow function|is symbolic)",
@@ -362,8 +363,6 @@ _SETUP = (
          all_of=("sage: ",),
          exit_codes=(2,)),
     Rule(Kind.ARGUMENTS, Code.ARGUMENTS_REFUSED,
-         line_patterns=(r"\s*[Uu](?:sage|SAGE):(?! *\d).*",), exit_codes=(1, 2, 64)),
-    Rule(Kind.ARGUMENTS, Code.ARGUMENTS_REFUSED,
          types=("_exceptions.UnrecognizedFlagError", "_exceptions.IllegalFlagValueError"),  # absl's
          line_patterns=(
              r".*: error: unrecognized arguments.*",
@@ -372,11 +371,15 @@ _SETUP = (
              r".*\(see --help\)$", r"Error: Unrecognized options: .*",  # tyro
              r".*--help' for help\.?$",  # click
              r".*Flags parsing error.*",  # absl
+             r"Error: Command \".*\" not found\. Available commands are: .*",  # Sacred
+             r"Conflicting configuration values:$",  # its, too
          ),
          patterns=(
              r"^Could not override '|^In '\S+': Could not find '|MissingMandatoryValue: ",  # Hydra
              r"^ERROR: (?:Could not consume arg|Cannot find key|Unable to index into)\b",  # Fire
          )),
+    Rule(Kind.ARGUMENTS, Code.ARGUMENTS_REFUSED,
+         line_patterns=(r"\s*[Uu](?:sage|SAGE):(?! *\d).*",), exit_codes=(1, 2, 64)),
 )
 """Mistakes in how a cluster is set up, and in what is installed."""
 
@@ -556,7 +559,8 @@ _TRAINING = (
          any_of=(
              "Tensor had NaN", "Tensor had Inf", "had NaN values", "NaN or Inf", "Inf and NaN",
              "NaN loss during training", "Detected Infinity or NaN",
-         )),
+         ),
+         line_patterns=(r"(?i)(?:.{0,40}\W)?loss (?:is|was|became|=) (?:nan|-?inf)\b.*",)),
 )
 """What goes wrong in training itself."""
 

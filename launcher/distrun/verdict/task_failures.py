@@ -24,6 +24,8 @@ _PORTS_TAKEN = (Code.PORT_IN_USE, Code.OWN_PORT_IN_USE, Code.SOME_PORT_IN_USE, C
 _TENSORFLOW_ERROR = "errors_impl."
 _REMOTE = "Additional GRPC error information from remote target /job:worker/"
 _OF_COMMAND = "returned non-zero exit status"
+_MAKE_FAILED = 2
+_OF_MAKE = re.compile(r"g?make(?:\[\d+\])?: \*\*\* \[.*\] Error 1$")
 _MISSING = re.compile(
     r"find any matching files for|No such file or directory|(?:NotFoundError|FileNotFoundError):"
 )
@@ -185,8 +187,9 @@ def _by_log(task: TaskState, log: LogAnalysis) -> TaskFailure:
         crashed = log.evidence_at(log.interrupted_at) if is_crash else ()
         return child_failure(task, child, (*crashed, *(() if found is None else found.evidence)))
     code, after = None if found is None else found.cause.code, log.error_after_logged
+    is_makes = task.code == _MAKE_FAILED and any(map(_OF_MAKE.match, log.lines[-2:]))
     if found is not None and (
-        (code is Code.EXCEPTION_RAISED and (task.code or 1) > 1)
+        (code is Code.EXCEPTION_RAISED and (task.code or 1) > 1 and not is_makes)
         or (code in _MAY_BE_CAUGHT and after is not None)
     ):
         # An exception that nothing catches exits 1.
@@ -272,7 +275,9 @@ def _failure_in_log(task: TaskState, log: LogAnalysis) -> TaskFailure | None:
 
 def exception_cause(task: TaskState, log: LogAnalysis) -> Cause:
     """Return what a task raised, and where."""
-    text = _shorten(str(log.message))
+    text, source = _shorten(str(log.message)), log.excerpts[0].source
+    if text == "AssertionError" and source.startswith("assert "):
+        text = _shorten(f"{text}: {source}")
     return Cause(Code.EXCEPTION_RAISED, task=task.name, text=text, name=log.place)
 
 

@@ -57,7 +57,8 @@ _WRAPPERS = re.compile(
 """Lines of which the next one that is not empty says more."""
 _LED = re.compile(
     r"\d+ validation errors? for \S+$"  # Pydantic's
-    r"|while (?:scanning|parsing) |NCCL error in: |Error when deserializing class |[A-Z][a-z]+$"
+    r"|while (?:scanning|parsing) |mapping values are not allowed here$|NCCL error in: "
+    r"|Error when deserializing class |[A-Z][a-z]+$"
     r"|.+(?: attributes | body '){$"
 )
 """What is wrong follows in the next lines."""
@@ -305,7 +306,7 @@ def _without_arrays(text: str, rest: Sequence[str]) -> str:
             break
         whole.append(line.strip())
         depth += line.count("[") - line.count("]")
-    return _ARRAY.sub("[[…]]", " ".join(whole)) if depth <= 0 else text
+    return _ARRAY.sub("[[…]]", " ".join(whole) if depth <= 0 else text)
 
 
 def without_operation(text: str) -> str:
