@@ -168,6 +168,8 @@ class Watched(World):
         self.silent: set[str] = set()
         """Those that report none."""
         self.looks = 0
+        self.seen: dict[str, Any] = {}
+        """Of their stacks."""
         for agent in self.agents.values():
             agent.gpus = []
             agent._on_dump_stacks = self._answer  # type: ignore[method-assign]
@@ -182,7 +184,8 @@ class Watched(World):
 
     def _recording(self, task: str) -> dict[str, Any]:
         cores = self.cores.get(task, 1.0)
-        return {**RECORDING, "readings": [(20 * n, 20 * n * cores, 0) for n in range(100)]}
+        readings = [(20 * n, 20 * n * cores, 0) for n in range(100)]
+        return {**RECORDING, "readings": readings, **self.seen}
 
     def wait(self, seconds: float) -> None:
         began = self.now
@@ -239,6 +242,18 @@ def test_the_task_that_the_others_wait_for_is_told_once(
     world.wait(600.0)
     told = [each.finding and each.finding.task for each in world.of(events.JobAdvised)]
     assert told == ["worker:2", "worker:2", None], "again where the tasks have begun again"
+
+
+def test_where_all_wait_for_input_it_is_told_though_only_epochs_are_printed(watch: Watch) -> None:
+    world = watch("multi_worker_mirrored")
+    world.silent = {*world.state.tasks}
+    for each in world._supervisor._running._tasks.values():
+        each.latest = not_none(each.latest)._replace(values={"EPOCH": "3"})
+    stacks = {"frames": [("next_batch", "/u/a.py", 3, "")], "stacks": [[0]]}
+    world.seen = {**stacks, "threads": [[(0, 0), (2000, 0)]]}
+    world.wait(80.0)
+    (event,) = world.of(events.JobAdvised)
+    assert not_none(event.finding).symptom is Symptom.INPUT
 
 
 @pytest.mark.parametrize(("first", "later"), [(LITTLE, LITTLE), (ONE, ONE), (SLOW, {})])

@@ -78,6 +78,8 @@ _INNER = (
     (Kind.PRINTING, r"^print_v2 [^ ]*/logging_ops\.py$"),
     (Kind.PRINTING, r"(?:^|\.)(?:log|add)(?:_\w+)? [^ ]*/(?:wandb|mlflow|comet_ml|tensorboardX)/"),
     (Kind.INPUT, r"(?:^|\.)(?:read_file|decode_\w+) [^ ]*/tensorflow/"),
+    (Kind.INPUT, r"\b(?:load|open|resize|convert|read)\w* [^ ]*/(?:numpy/lib|PIL|pandas/io)/"),
+    (Kind.INPUT, r"(?:^|\.)__getitem__ [^ ]*/h5py/"),
     (Kind.SAVING, r"(?:^|\.)(?:create_dataset|make_new_dset|__setitem__|flush) [^ ]*/h5py/"),
     (Kind.SAVING, r"(?:^|\.)(?:dump|to_(?:csv|hdf|parquet|pickle)) [^ ]*/(?:joblib|json|pandas)/"),
 )
@@ -303,17 +305,22 @@ class Timeline:
                 return self.place(stack)
         return None
 
-    def generator_at(self, moment: float) -> str | None:
-        """Return the user's line in a generator that runs then; None if none does.
+    def generator_at(self, moment: float) -> tuple[str, bool] | None:
+        """Return the user's line in a generator that runs then, and whether that computes.
 
         A generator of a library waits for other threads, which may be in the user's program.
+        None: none runs.
         """
         found = [self.stack_at(thread, moment) for thread in self.others]
         stacks = [stack for stack in found if stack is not None]
         calls = [(self._keys[i] for i in self._recording.stacks[stack]) for stack in stacks]
         makes = [any(map(_GENERATORS.search, each)) for each in calls]
         ranked = sorted(zip(makes, map(self.place, stacks), strict=True), key=lambda each: -each[0])
-        return next((place for _, place in ranked if place), "") if any(makes) else None
+        frames = (self._recording.frames[self._recording.stacks[stack][0]] for stack in stacks)
+        lines = (text for makes_it, (*_, text) in zip(makes, frames, strict=True) if makes_it)
+        computes = not any(map(_BLOCKS.search, lines))
+        place = next((place for _, place in ranked if place), "")
+        return (place, computes) if any(makes) else None
 
 
 def profile(
@@ -339,9 +346,11 @@ def profile(
     spans = [*_spans(recording, [moment for moment, *_ in timeline.main])]
     generators = [timeline.generator_at(moment) for moment, *_ in spans]
     threads = [timeline.thread_at(moment) for moment, *_ in spans]
-    generating, computing = map(_most, (generators, threads))
+    generating, computing = map(_most, ([each and each[0] for each in generators], threads))
     is_bound = generating[0] > _ALWAYS
-    for (moment, length, active, delay, main), generator in zip(spans, generators, strict=True):
+    is_alone = len(training) == 1 and not has_gpu
+    for (moment, length, cores, delay, main), made in zip(spans, generators, strict=True):
+        (generator, computes), active = made or (None, False), min(1.0, cores)
         stack, kind, place = timeline.stack_at(timeline.main, moment), Kind.BUSY, ""
         if stack is not None:
             kind, place = timeline.kind(stack), timeline.place(stack)
@@ -354,7 +363,8 @@ def profile(
         if kind is Kind.INPUT and is_made_elsewhere:  # threads that make it may get no core
             parts = [(kind, 1 - delay, place), (Kind.NO_CORE, delay, place)]
         if kind is Kind.STEP and generator is not None:
-            idle = 1.0 if is_bound else 1 - active
+            in_step = max(0.0, cores - 1) if computes and is_alone else cores
+            idle = 1.0 if is_bound else 1 - min(1.0, in_step)
             parts = [(kind, 1 - idle, place), (Kind.INPUT, idle, generator)]
         elif kind in rest:
             does = Kind.STEP if kind is Kind.SERVING else kind
@@ -390,8 +400,8 @@ def _spans(
 ) -> Iterable[tuple[float, float, float, float, float]]:
     """Yield the times between two readings; if stacks were sampled, only while they were.
 
-    Each is its middle, its length, and three shares of it: when the process was active, or waited
-    for a core, when it waited for a core, and when its first thread did one of both.
+    Each is its middle, its length, the cores that the process used or waited for, and two shares of
+    it: when the process waited for a core, and when its first thread used or waited for one.
     """
     readings = recording.readings
     delays = _delays(readings)
@@ -402,10 +412,10 @@ def _spans(
         length, middle = after - before, (before + after) / 2
         if length <= 0 or (moments and not moments[0] <= middle < moments[-1]):
             continue
-        running = min(1.0, max(0.0, used_after - used) / length)
-        delay = min(1.0 - running, max(waited, throttled))
-        first = _rate(recording.first_thread, middle, running + delay)
-        yield middle, length, running + delay, delay, first
+        cores = max(0.0, used_after - used) / length
+        delay = min(max(0.0, 1.0 - cores), max(waited, throttled))
+        first = _rate(recording.first_thread, middle, min(1.0, cores) + delay)
+        yield middle, length, cores + max(delay, waited), delay, first
 
 
 def _rate(counted: Sequence[tuple[float, float]], moment: float, default: float) -> float:

@@ -110,9 +110,10 @@ class Advisor:
         each_one = (profile(p, state.training, state.gpu_tasks) for p in found.processes)
         profiles = [each for each in each_one if each is not None]
         is_whole = {each.task for each in profiles} == set(names)
-        # Without reports of steps, they may still be starting.
-        steps = self._reports or any({"step", "busy"} & {*each.shares} for each in profiles)
-        if state.phase is not JobPhase.RUNNING or not (is_whole and steps):
+        works = any({"step", "busy"} & {*each.shares} for each in profiles)
+        # Without reports, they may still be starting.
+        has_begun = works or self._running.progress
+        if state.phase is not JobPhase.RUNNING or not (is_whole and has_begun):
             self._looks = []
             self._rest(_UNSEEN)
             return
