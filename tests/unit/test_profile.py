@@ -166,9 +166,11 @@ def test_a_step_that_waits_for_a_generator_waits_for_input() -> None:
     assert found.shares[Kind.INPUT] == pytest.approx(0.6)
     never_waits = profiled((STEP, 0.5, 1.0), others=((GENERATOR, 0.5),))
     assert never_waits.shares[Kind.INPUT] == pytest.approx(1.0)
-    for line, share in (("", 0.6), ("time.sleep(1)", 0.0)):  # one that computes has the core
+    # One that computes has the core, or waits for one.
+    for line, wait, share in (("", 0.0, 0.6), ("", 0.5, 0.3), ("time.sleep(1)", 0.0, 0.0)):
         others = (((*GENERATOR[0], line), *GENERATOR[1:]), 0.3), ((), 0.2)
-        alone = not_none(profile(recorded((STEP, 0.5, 1.0), others=others), {"worker:0"}))
+        sampled = recorded((STEP, 0.5, 1.0), others=others, wait=wait)
+        alone = not_none(profile(sampled, {"worker:0"}))
         assert alone.shares.get(Kind.INPUT, 0.0) == pytest.approx(share)
 
 

@@ -305,8 +305,8 @@ class Timeline:
                 return self.place(stack)
         return None
 
-    def generator_at(self, moment: float) -> tuple[str, bool] | None:
-        """Return the user's line in a generator that runs then, and whether that computes.
+    def generator_at(self, moment: float) -> tuple[str, int] | None:
+        """Return the user's line in a generator that runs then, and how many threads compute so.
 
         A generator of a library waits for other threads, which may be in the user's program.
         None: none runs.
@@ -318,9 +318,9 @@ class Timeline:
         ranked = sorted(zip(makes, map(self.place, stacks), strict=True), key=lambda each: -each[0])
         frames = (self._recording.frames[self._recording.stacks[stack][0]] for stack in stacks)
         lines = (text for makes_it, (*_, text) in zip(makes, frames, strict=True) if makes_it)
-        computes = not any(map(_BLOCKS.search, lines))
+        computing = sum(not _BLOCKS.search(line) for line in lines)
         place = next((place for _, place in ranked if place), "")
-        return (place, computes) if any(makes) else None
+        return (place, computing) if any(makes) else None
 
 
 def profile(
@@ -349,8 +349,8 @@ def profile(
     generating, computing = map(_most, ([each and each[0] for each in generators], threads))
     is_bound = generating[0] > _ALWAYS
     is_alone = len(training) == 1 and not has_gpu
-    for (moment, length, cores, delay, main), made in zip(spans, generators, strict=True):
-        (generator, computes), active = made or (None, False), min(1.0, cores)
+    for (moment, length, used, wanted, delay, main), made in zip(spans, generators, strict=True):
+        (generator, count), active = made or (None, 0), min(1.0, wanted)
         stack, kind, place = timeline.stack_at(timeline.main, moment), Kind.BUSY, ""
         if stack is not None:
             kind, place = timeline.kind(stack), timeline.place(stack)
@@ -363,7 +363,9 @@ def profile(
         if kind is Kind.INPUT and is_made_elsewhere:  # threads that make it may get no core
             parts = [(kind, 1 - delay, place), (Kind.NO_CORE, delay, place)]
         if kind is Kind.STEP and generator is not None:
-            in_step = max(0.0, cores - 1) if computes and is_alone else cores
+            count *= is_alone  # others wait in a step for another task, or for a GPU
+            # What generators use is no step. Of their threads, Python runs one at a time.
+            in_step = max(0.0, used - min(1, count), wanted - count)
             idle = 1.0 if is_bound else 1 - min(1.0, in_step)
             parts = [(kind, 1 - idle, place), (Kind.INPUT, idle, generator)]
         elif kind in rest:
@@ -397,11 +399,12 @@ def _most(lines: Sequence[str | None]) -> tuple[float, str]:
 
 def _spans(
     recording: Recording, moments: Sequence[float]
-) -> Iterable[tuple[float, float, float, float, float]]:
+) -> Iterable[tuple[float, float, float, float, float, float]]:
     """Yield the times between two readings; if stacks were sampled, only while they were.
 
-    Each is its middle, its length, the cores that the process used or waited for, and two shares of
-    it: when the process waited for a core, and when its first thread used or waited for one.
+    Each is its middle, its length, the cores that the process used, those that it used or waited
+    for, and two shares of it: when the process waited for a core, and when its first thread used
+    or waited for one.
     """
     readings = recording.readings
     delays = _delays(readings)
@@ -415,7 +418,7 @@ def _spans(
         cores = max(0.0, used_after - used) / length
         delay = min(max(0.0, 1.0 - cores), max(waited, throttled))
         first = _rate(recording.first_thread, middle, min(1.0, cores) + delay)
-        yield middle, length, cores + max(delay, waited), delay, first
+        yield middle, length, cores, cores + max(delay, waited), delay, first
 
 
 def _rate(counted: Sequence[tuple[float, float]], moment: float, default: float) -> float:
