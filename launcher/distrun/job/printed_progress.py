@@ -325,7 +325,7 @@ def _metrics(form: re.Pattern[str], line: str, at: int) -> tuple[dict[str, str],
         at = metric.end()
         key = re.sub(r"\W", "_", metric[1]).upper()
         value = metric[2].strip()
-        if value and key not in _OF_BAR and len(found) < _MOST_METRICS:
+        if value and key not in (*_OF_BAR, "V_NUM") and len(found) < _MOST_METRICS:
             found[key] = value[:_LONGEST_VALUE]
     return found, at
 

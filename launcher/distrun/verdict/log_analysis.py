@@ -87,6 +87,8 @@ OF_PROGRAM = re.compile(
     r"|ChildFailedError"
 )
 """What a program says if one of Python, or a script, that it runs has failed."""
+XARGS_FAILED = 123
+"""The exit code of xargs if one of the commands that it runs has failed; it runs the others."""
 _RANK_FAILED = re.compile(
     r"(?P<is_late>mpirun|mpiexec|prterun) detected that one or more processes exited with non-zero"
     r"|Primary job +terminated normally, but \d+ process returned|=   BAD TERMINATION OF ONE OF"
@@ -288,7 +290,8 @@ class LogAnalysis:
         later = self._later_lines(last) if last is not None and last.linked is None else -1
         all_shown = [each for each in self.tracebacks if not each.is_ignored]
         said = "" if last is None else str(last.message)
-        of_command = [each for each in all_shown if self._is_of_command(each, said)]
+        is_any = self._code == XARGS_FAILED
+        of_command = [each for each in all_shown if is_any or self._is_of_command(each, said)]
         row = [e for e in all_shown if self._later_lines(e) == later or self._ends_rank(e)]
         handled = [each.linked for each in row + of_command]
         shown = (e for e in all_shown if e in row + of_command and e not in handled and e != last)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from distrun.agent.protocol.causes import Cause, Code
 from distrun.frozen import Frozen, replace
 from distrun.lifecycle import SIGKILL, SIGTERM, TF_PREEMPTED, TaskState
-from distrun.verdict.log_analysis import OF_CHILD, OF_PROGRAM, RESTORED, LogAnalysis
+from distrun.verdict.log_analysis import OF_CHILD, OF_PROGRAM, RESTORED, XARGS_FAILED, LogAnalysis
 from distrun.verdict.model import Evidence, Kind, Source
 from distrun.verdict.old_names import SUCCESSORS, SUCCESSORS_IN_KERAS
 from distrun.verdict.rules import RULES, Excerpt, Rule
@@ -193,10 +193,9 @@ def _by_log(task: TaskState, log: LogAnalysis) -> TaskFailure:
         or (code in _MAY_BE_CAUGHT and after is not None)
     ):
         # An exception that nothing catches exits 1.
-        cause = exception_cause(task, log)._replace(code=Code.EXITED_AFTER_EXCEPTION)
+        cause = found.cause._replace(code=Code.EXITED_AFTER_EXCEPTION, status=task.code)
         last = () if after is None else (log.evidence(after),)
         evidence = (*found.evidence, *last, exit_evidence(task))
-        cause = cause._replace(status=task.code)
         found = replace(found, kind=Kind.EXCEPTION, cause=cause, evidence=evidence)
     if found is not None and child is not None and is_killed:  # it may have failed for that
         found = replace(found, evidence=(*found.evidence, death(task, child)))
@@ -237,6 +236,7 @@ def failure_in_log(task: TaskState, log: LogAnalysis) -> TaskFailure | None:
     """Return why a task, or the first of its processes, failed; None: its log does not show it."""
     last = _failure_in_log(task, log)
     is_later = last is not None and (last.is_echo or OF_PROGRAM.search(str(log.message)))
+    is_later = is_later or task.code == XARGS_FAILED
     found = (_failure_in_log(task, each) for each in (log.of_processes() if is_later else ()))
     return next((each for each in found if each is not None and not each.is_echo), last)
 
