@@ -217,10 +217,11 @@ def network_lines(traffic: Sequence[Traffic], slow: SlowLink | None) -> list[str
     most = min(ways, key=lambda each: each.delivery_bytes or math.inf)
     rate, delivery = (format_bytes(round(n)) for n in (most.sent_bytes, most.delivery_bytes))
     is_full = 0 < _FULL * most.delivery_bytes <= most.sent_bytes
+    most_of = f" of {delivery}/s that the connection delivers" if most.delivery_bytes else ""
     words = [
         f"network: {format_bytes(round(sent))}/s between tasks",
-        f"most from {most.task} to {most.peer}: {rate}/s, "
-        + ("all that the connection delivers" if is_full else f"while it sends {delivery}/s"),
+        f"most from {most.task} to {most.peer}: {rate}/s"
+        + (", all that the connection delivers" if is_full else most_of),
     ]
     resent = sum(each.resent_packets for each in traffic)
     words += [f"{resent:.0f} packets/s are sent again"] if resent >= 1 else []
