@@ -108,7 +108,7 @@ _COLLECTIVE = (
 """Calls by which the tasks of a program with its own communication wait for each other."""
 _BY_LINE = (
     (Kind.PRINTING, r"\bprint\(|\b(?:stdout|stderr)\.(?:write|flush)\("),
-    (Kind.SAVING, r"\bpickle\.dump\(|\bPickler\(|\bfsync\(|\.(?:tofile|write_bytes)\("),
+    (Kind.SAVING, r"\bpickle\.dump\(|\bPickler\(|\bfsync\(|\.(?:tofile|write_bytes|commit)\("),
     (Kind.STEP, r"\.(?:item|cpu|block_until_ready)\(\)|\.(?:to|cuda)\("),  # wait for a device
     (Kind.STEP, _COLLECTIVE),
 )
