@@ -220,6 +220,8 @@ _SETUP = (
          line_patterns=(r"Failed to initialize NVML: .*", r"CUDA kernel failed : .*")),
     Rule(Kind.EXCEPTION, Code.VARIABLE_NOT_SET,
          patterns=(r"[Ee]nvironment variable \W?\w+\W? (?:is |was )?not (?:set|found|defined)",)),
+    Rule(Kind.EXIT, Code.VARIABLE_NOT_SET,  # of a shell, by `set -u`
+         line_patterns=(r"\S+: line \d+: [A-Za-z_]\w*: (?:unbound variable|parameter null).*",)),
     Rule(Kind.EXCEPTION, Code.VARIABLE_NOT_SET,  # of os.environ
          any_of=("KeyError: '",),
          frames=('"<frozen os>", line ', '/os.py", line '),

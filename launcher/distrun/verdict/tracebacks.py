@@ -64,6 +64,7 @@ _LED = re.compile(
 """What is wrong follows in the next lines."""
 _MOST_ADDED = 4
 """How many lines a message has at most, of which the first one does not say what is wrong."""
+_MORE = "For further information visit "
 _REMEDY = re.compile(r"\. Consider .+|Did you mean .+")
 """A line after lines of values in a message, which says what to do."""
 _MOST_VALUES = 40
@@ -284,9 +285,10 @@ def unwrap(lines: Sequence[str], first: int, stop: int) -> Message:
         inner = unwrap(shown, 0, len(shown)).text
         text = repr(inner) if kind == "KeyError" else inner
     if text.endswith(":") or _LED.match(text):
-        rest = (lines[each].strip() for each in range(last + 1, stop))
+        rest = (each.strip() for each in lines[last + 1 : stop] if _MORE not in each)
         led = text if text.endswith("{") else text.rstrip(":") + ":"
-        text = " ".join([led, *filter(None, rest)][:_MOST_ADDED])
+        most = _MOST_ADDED + ("validation errors" in led)
+        text = " ".join([led, *filter(None, rest)][:most])
     if _ARRAY.search(text):
         text = _without_arrays(text, lines[last + 1 : min(stop, last + _MOST_LINES_OF_ARRAY)])
     after = map(_REMEDY.match, lines[last + 1 : min(stop, last + 1 + _MOST_VALUES)])
