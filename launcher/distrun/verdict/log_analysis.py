@@ -266,10 +266,12 @@ class LogAnalysis:
     @cached_property
     def raised(self) -> Traceback | None:
         """The traceback of the exception that ended the program, else of one in another thread."""
+        succeeded = self._code == 0  # an exception at the exit does not change the code
         latest = (
             each
             for each in reversed(self.tracebacks)
-            if each.aside != LOGGING_ERROR and (self._code == 1 or not each.is_ignored)
+            if each.aside != LOGGING_ERROR
+            and (self._code == 1 or not each.is_ignored or (succeeded and "atexit" in each.aside))
         )
         ends = list(itertools.takewhile(self._may_be_end, latest))
         main = next((each for each in ends if not each.aside), None)
