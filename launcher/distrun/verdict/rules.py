@@ -562,7 +562,8 @@ _TRAINING = (
              "Tensor had NaN", "Tensor had Inf", "had NaN values", "NaN or Inf", "Inf and NaN",
              "NaN loss during training", "Detected Infinity or NaN",
          ),
-         line_patterns=(r"(?i)(?:.{0,40}\W)?loss (?:is|was|became|=) (?:nan|-?inf)\b.*",)),
+         # No line of progress: another error may have ended what trained on.
+         line_patterns=(r"(?i).{0,40}\bloss (?:is|was|=) (?:nan|inf)\b.{0,40}(?:stop|exit).*",)),
 )
 """What goes wrong in training itself."""
 
