@@ -178,8 +178,8 @@ class LaunchView:
         alike: dict[tuple[Grade, Cause], list[events.PreflightFound]] = {}
         for each in self._found:
             alike.setdefault((each.grade, each.cause), []).append(each)
-        self._found = []
-        for found in list(alike.values())[:_MOST_FINDINGS]:
+        self._found, groups = [], list(alike.values())
+        for found in groups[:_MOST_FINDINGS]:
             hosts = format_host_names(dict.fromkeys(each.host for each in found))
             text = check_text(replace(found[0], host=hosts))
             self.print(f"{found[0].grade.value}: {text}")
@@ -187,7 +187,7 @@ class LaunchView:
             if advice is not None and advice not in self._advice:
                 self._advice.add(advice)
                 console.print_lines([f"  {advice}"])
-        if hidden := sum(map(len, list(alike.values())[_MOST_FINDINGS:])):
+        if hidden := sum(map(len, groups[_MOST_FINDINGS:])):
             self.print(f"and {hidden} more: distrun events {job_id}")
 
 

@@ -197,8 +197,8 @@ def _flattened(value: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, 
             yield name, " ".join(map(str, each))
         else:
             is_unset = each is None or (each is False and path.startswith("hosts."))
-            # As in the YAML file; numbers that are not whole are durations.
-            text = f"{each:g}s" if isinstance(each, float) else str(each)
+            # As in the YAML file. Each float of a spec is a duration.
+            text = f"{each:.12g}s" if isinstance(each, float) else str(each)
             text = text.lower() if isinstance(each, bool) else text
             yield _NAMES.get(name, name), "" if is_unset else text
 

@@ -197,10 +197,11 @@ def _crashed_children(
         cause = Cause(Code.CHILD_CRASHED, task=task.name)
         is_done = _TOTALS & task.reported.keys() and not trainers.reached_of_total(task.reported)
         is_seen = is_done and LOOKS.search(text)  # by the program, which came to its end
-        is_crash = child is not None and child.signal in CRASH_SIGNALS and not is_seen
-        ends_others = LOOKS.search(text) or _KILLS.search(_OWN_DEATH.sub("", text))
-        is_killed = child is not None and child.signal == SIGKILL and _STARTS.search(text)
-        if child is not None and (child.within or is_crash or (is_killed and not ends_others)):
+        if child is not None and (
+            child.within
+            or (child.signal in CRASH_SIGNALS and not is_seen)
+            or (child.signal == SIGKILL and _only_starts(text))
+        ):
             yield cause._replace(signal=child.signal), ()
         elif printed is not None and (
             log.takes_no_step_after(printed[0])
@@ -213,6 +214,12 @@ def _crashed_children(
             is_sure = text.strip() or not printed[1][2].isdigit()
             if found is not None and is_sure and not is_meant:
                 yield cause._replace(signal=found.signal), (log.evidence(printed[0]),)
+
+
+def _only_starts(text: str) -> bool:
+    """Whether a program starts processes, and neither ends them nor looks at how they ended."""
+    ends = LOOKS.search(text) or _KILLS.search(_OWN_DEATH.sub("", text))
+    return _STARTS.search(text) is not None and not ends
 
 
 def _hidden_exceptions(
